@@ -29,6 +29,33 @@ int plan_is_ztrain(const struct planning *p)
 	return p->setup.engine == CKPT_ENGINE_ZTRAIN;
 }
 
+int plan_is_split(const struct planning *p)
+{
+	return p->setup.tp > 1 || p->setup.pp > 1 || p->setup.ep > 1;
+}
+
+char *plan_layout(const struct planning *p)
+{
+	const struct ckpt_share *w = &p->est.share;
+	const struct {
+		const char *name;
+		uint32_t n;
+	} all[] = { { "tp", w->tp }, { "pp", w->pp }, { "ep", w->ep }, { "dp", w->dp } };
+	char *text = cli_strdup("");
+
+	for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
+		char *longer;
+
+		if (all[i].n == 1)
+			continue;
+		longer = cli_format("%s%s%s %" PRIu32, text, text[0] ? " x " : "", all[i].name,
+				    all[i].n);
+		cli_free(text);
+		text = longer;
+	}
+	return text;
+}
+
 size_t plan_rows(const struct planning *p, struct plan_row *row)
 {
 	static const struct {

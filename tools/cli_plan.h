@@ -38,8 +38,11 @@ struct plan_change {
 /* Changes of the setup, the cheapest first; no two of them equal. */
 size_t plan_changes(const struct planning *p, struct plan_change *change);
 
-/* Is it ztrain's memory? */
+/* Is it ztrain's memory?  Do the ranks have different parts of the model? */
 int plan_is_ztrain(const struct planning *p);
+int plan_is_split(const struct planning *p);
+/* "tp 2 x pp 2 x ep 4 x dp 8", those of 1 left out; free it. */
+char *plan_layout(const struct planning *p);
 /* "12.34 GiB", and without the unit "12.34", "80". Lent as out_name() lends. */
 const char *plan_gib(uint64_t bytes);
 const char *plan_number(uint64_t bytes);

@@ -122,6 +122,31 @@ static void print_setup(const struct planning *p)
 	       s->ops == CKPT_OPS_FUSED ? ", fused kernels" : "");
 }
 
+/* The groups of ranks, and the rank whose memory is listed. */
+static void print_share(const struct planning *p)
+{
+	const struct ckpt_share *w = &p->est.share;
+	char *layout = plan_layout(p);
+
+	if (!plan_is_split(p)) {
+		cli_free(layout);
+		return;
+	}
+	printf("%-8s %s", "layout", layout);
+	if (w->ep > 1)
+		printf("; %" PRIu32 " rank%s divide%s the states of an expert", w->edp,
+		       out_plural(w->edp), w->edp == 1 ? "s" : "");
+	printf("\n%-8s the largest rank has %s parameters", "", out_count(w->params));
+	if (w->expert_params)
+		printf(", %s of them of experts", out_count(w->expert_params));
+	if (w->pp > 1)
+		printf("\n%-8s it is of stage %" PRIu32 " of 0 to %" PRIu32 ", with %" PRIu64
+		       " layer%s; a rank of the smallest has %s", "", w->stage, w->pp - 1,
+		       w->layers, out_plural(w->layers), out_count(w->least_params));
+	putchar('\n');
+	cli_free(layout);
+}
+
 static void print_head(const struct planning *p)
 {
 	const struct ckpt_arch *a = &p->info.arch;
@@ -130,15 +155,26 @@ static void print_head(const struct planning *p)
 	printf("%-8s %s parameters in %s tensors, %s in the largest module\n", "",
 	       out_count(p->info.params), out_count(p->info.tensors),
 	       out_count(p->info.largest_module));
+	if (a->experts && p->info.active)
+		printf("%-8s %s of them active: a token passes %" PRIu64 " of %" PRIu64
+		       " experts of %" PRIu64 " layer%s\n", "", out_count(p->info.active),
+		       a->top_k, a->experts, a->moe_layers, out_plural(a->moe_layers));
 	if (p->info.trainable != p->info.params)
 		printf("%-8s %s of them are trained\n", "", out_count(p->info.trainable));
-	if (a->layers)
+	if (a->layers && a->kv_rank)
+		printf("%-8s %" PRIu64 " layer%s, hidden size %" PRIu64 ", MLP size %" PRIu64
+		       ", vocabulary %" PRIu64 "\n%-8s %" PRIu64 " head%s of size %" PRIu64
+		       " over keys and values compressed to %" PRIu64 "\n", "", a->layers,
+		       out_plural(a->layers), a->hidden, a->inter, a->vocab, "", a->heads,
+		       out_plural(a->heads), a->head_dim, a->kv_rank);
+	else if (a->layers)
 		printf("%-8s %" PRIu64 " layer%s, hidden size %" PRIu64 ", MLP size %" PRIu64
 		       ", vocabulary %" PRIu64 "\n%-8s %" PRIu64 " query head%s and %" PRIu64
 		       " key-value head%s of size %" PRIu64 "\n", "", a->layers,
 		       out_plural(a->layers), a->hidden, a->inter, a->vocab, "", a->heads,
 		       out_plural(a->heads), a->kv_heads, out_plural(a->kv_heads), a->head_dim);
 	print_setup(p);
+	print_share(p);
 }
 
 static void print_terms(const struct planning *p, enum ckpt_place place)
@@ -238,19 +274,33 @@ static void print_rows(const struct planning *p)
 		       "and activations\n");
 }
 
-static void print_files(const char *what, uint64_t files, uint64_t bytes)
+static void print_files(const char *what, uint64_t files, uint64_t bytes, int most)
 {
 	if (files && !bytes)
 		printf("  %s %s file%s without tensors\n", out_count(files), what,
 		       out_plural(files));
 	else if (files)
 		printf("  %s %s file%s of %s%s\n", out_count(files), what, out_plural(files),
-		       plan_gib(bytes), files == 1 ? "" : " each");
+		       plan_gib(bytes), files == 1 ? "" : most ? " at most" : " each");
+}
+
+/* The same state as Megatron-Core saves it. */
+static void print_mcore(const struct planning *p)
+{
+	const struct ckpt_save *s = &p->est.save;
+
+	printf("the same as a torch_dist folder of Megatron-Core: %s, %s .distcp file%s\n",
+	       plan_gib(s->mcore_bytes), out_count(s->mcore_files), out_plural(s->mcore_files));
+	printf("  of %s at most, and .metadata, metadata.json, common.pt\n",
+	       plan_gib(s->mcore_rank_bytes));
+	if (s->mcore_vocab != p->info.arch.vocab)
+		printf("  its vocabulary is padded to %s rows\n", out_count(s->mcore_vocab));
 }
 
 static void print_save(const struct planning *p)
 {
 	const struct ckpt_save *s = &p->est.save;
+	const int stages = p->est.share.pp > 1;
 
 	printf("\na save: %s in %s%s file%s\n", plan_gib(s->bytes), out_count(s->files),
 	       plan_is_ztrain(p) ? " native" : "", out_plural(s->files));
@@ -261,10 +311,17 @@ static void print_save(const struct planning *p)
 		       plan_gib(s->resume_same));
 		return;
 	}
-	print_files("model", s->model_files, s->model_bytes);
-	print_files("optimizer", s->optim_files, s->optim_bytes);
+	print_files("model", s->model_files, s->model_bytes, stages);
+	print_files("layer", s->layer_files, s->layer_bytes, 1);
+	print_files("expert", s->expert_files, s->expert_bytes, 0);
+	print_files("expert optimizer", s->expp_files, s->expp_bytes, stages);
+	print_files("optimizer", s->optim_files, s->optim_bytes, stages);
 	printf("  resuming on the same number of GPUs reads %s in total\n",
 	       plan_gib(s->resume_same));
+	if (plan_is_split(p)) {
+		print_mcore(p);
+		return;
+	}
 	printf("  for another number, zckpt reshard reads %s once and writes as much\n",
 	       plan_gib(s->resume_other));
 }
@@ -344,6 +401,8 @@ static void json_model(struct json *json, const struct planning *p)
 	json_text(json, "source", p->source);
 	json_text(json, "what", p->info.what);
 	json_uint(json, "params", p->info.params);
+	if (p->info.active)
+		json_uint(json, "active", p->info.active);
 	json_uint(json, "trainable", p->info.trainable);
 	json_uint(json, "tensors", p->info.tensors);
 	json_uint(json, "largest", p->info.largest);
@@ -358,12 +417,26 @@ static void json_model(struct json *json, const struct planning *p)
 		json_uint(json, "head_dim", a->head_dim);
 		json_uint(json, "vocab", a->vocab);
 	}
+	if (a->experts) {
+		json_uint(json, "experts", a->experts);
+		json_uint(json, "experts_per_token", a->top_k);
+		json_uint(json, "expert_layers", a->moe_layers);
+		json_uint(json, "expert_inter", a->expert_inter);
+		json_uint(json, "shared_inter", a->shared_inter);
+	}
+	if (a->kv_rank) {
+		json_uint(json, "q_rank", a->q_rank);
+		json_uint(json, "kv_rank", a->kv_rank);
+		json_uint(json, "rope_dim", a->rope_dim);
+		json_uint(json, "v_dim", a->v_dim);
+	}
 	json_close(json, '}');
 }
 
 static void json_run(struct json *json, const struct planning *p)
 {
 	const struct ckpt_setup *s = &p->setup;
+	const struct ckpt_share *w = &p->est.share;
 
 	json_open(json, "run", '{');
 	json_text(json, "engine", plan_is_ztrain(p) ? "ztrain" : "deepspeed");
@@ -371,11 +444,29 @@ static void json_run(struct json *json, const struct planning *p)
 	json_text(json, "offload", plan_offload(s->offload));
 	json_uint(json, "gpus", s->gpus);
 	json_uint(json, "gpus_per_node", per_node(p));
+	json_uint(json, "tp", w->tp);
+	json_uint(json, "pp", w->pp);
+	json_uint(json, "ep", w->ep);
+	json_uint(json, "dp", w->dp);
+	json_uint(json, "expert_dp", w->edp);
 	json_text(json, "dtype", dtype_word(s->dtype));
 	json_uint(json, "micro", or1(s->micro));
 	json_uint(json, "accumulation", or1(s->accumulation));
 	json_uint(json, "tokens", p->est.tokens);
 	json_bool(json, "recompute", !!s->recompute);
+	json_close(json, '}');
+}
+
+static void json_rank(struct json *json, const struct planning *p)
+{
+	const struct ckpt_share *w = &p->est.share;
+
+	json_open(json, "rank", '{');
+	json_uint(json, "stage", w->stage);
+	json_uint(json, "layers", w->layers);
+	json_uint(json, "params", w->params);
+	json_uint(json, "expert_params", w->expert_params);
+	json_uint(json, "least_params", w->least_params);
 	json_close(json, '}');
 }
 
@@ -431,7 +522,21 @@ static void json_save(struct json *json, const struct ckpt_save *s)
 	json_uint(json, "optimizer_files", s->optim_files);
 	json_uint(json, "optimizer_bytes", s->optim_bytes);
 	json_uint(json, "resume_same_bytes", s->resume_same);
+	json_uint(json, "layer_files", s->layer_files);
+	json_uint(json, "layer_bytes", s->layer_bytes);
+	json_uint(json, "expert_files", s->expert_files);
+	json_uint(json, "expert_bytes", s->expert_bytes);
+	json_uint(json, "expert_optimizer_files", s->expp_files);
+	json_uint(json, "expert_optimizer_bytes", s->expp_bytes);
 	json_uint(json, "resume_other_bytes", s->resume_other);
+	if (s->mcore_files) {
+		json_open(json, "megatron_core", '{');
+		json_uint(json, "files", s->mcore_files);
+		json_uint(json, "bytes", s->mcore_bytes);
+		json_uint(json, "rank_bytes", s->mcore_rank_bytes);
+		json_uint(json, "vocab", s->mcore_vocab);
+		json_close(json, '}');
+	}
 	json_close(json, '}');
 }
 
@@ -486,6 +591,7 @@ void plan_json(const struct planning *p)
 	json_begin(&json, stdout, "plan");
 	json_model(&json, p);
 	json_run(&json, p);
+	json_rank(&json, p);
 	json_estimate(&json, p);
 	json_rows(&json, p);
 	json_save(&json, &p->est.save);

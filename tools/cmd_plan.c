@@ -12,6 +12,7 @@
 
 static struct {
 	const char *stage, *ds_config, *dtype, *config;
+	uint64_t tp, pp, ep;
 	uint64_t gpus, gpus_per_node, micro, seq, accumulation, gpu_mem, host_mem, overhead;
 	int offload, recompute, attention, ops, engine, deepspeed;
 } want = { .offload = -1 };
@@ -54,6 +55,11 @@ static const struct opt own[] = {
 	{ "world", 0, OPT_COUNT, &want.gpus, "N", "", OPT_HIDDEN },
 	{ "world-size", 0, OPT_COUNT, &want.gpus, "N", "", OPT_HIDDEN },
 	{ "num-gpus", 0, OPT_COUNT, &want.gpus, "N", "", OPT_HIDDEN },
+	{ "tp", 0, OPT_COUNT, &want.tp, "N",
+	  "tensor-parallel ranks among the GPUs (default 1)", 0 },
+	{ "pp", 0, OPT_COUNT, &want.pp, "N", "pipeline stages (default 1)", 0 },
+	{ "ep", 0, OPT_COUNT, &want.ep, "N",
+	  "expert-parallel ranks, which have different experts (default 1)", 0 },
 	{ "gpus-per-node", 0, OPT_COUNT, &want.gpus_per_node, "N",
 	  "GPUs of a host (default 8)", OPT_RARE },
 	{ "gpu-mem", 0, OPT_OWN, &to_gpu_mem, "SIZE",
@@ -301,6 +307,10 @@ static int read_model(struct planning *p)
 
 static int check_words(struct planning *p)
 {
+	static const struct {
+		const char *name;
+		const uint64_t *n;
+	} part[] = { { "tp", &want.tp }, { "pp", &want.pp }, { "ep", &want.ep } };
 	const struct args *args = p->args;
 
 	if (!args->rest.n)
@@ -309,6 +319,10 @@ static int check_words(struct planning *p)
 	if (want.gpus > MAX_WORLD)
 		return cli_wrong(&cmd_plan, "--gpus %" PRIu64 ": at most %d are possible",
 				 want.gpus, MAX_WORLD);
+	for (size_t i = 0; i < sizeof(part) / sizeof(part[0]); i++)
+		if (*part[i].n > MAX_WORLD)
+			return cli_wrong(&cmd_plan, "--%s %" PRIu64 ": at most %d are possible",
+					 part[i].name, *part[i].n, MAX_WORLD);
 	if (want.stage && (strlen(want.stage) != 1 || *want.stage < '0' || *want.stage > '3'))
 		return cli_wrong(&cmd_plan, "--stage %s: expected 0, 1, 2 or 3",
 				 out_name(want.stage));
@@ -335,6 +349,9 @@ static void set_numbers(struct planning *p)
 	s->micro = s->micro ? s->micro : 1;
 	s->accumulation = s->accumulation ? s->accumulation : 1;
 	s->gpus_per_node = (uint32_t)want.gpus_per_node;
+	s->tp = (uint32_t)want.tp;
+	s->pp = (uint32_t)want.pp;
+	s->ep = (uint32_t)want.ep;
 	s->sequence = want.seq ? want.seq : 2048;
 	s->recompute = (uint32_t)want.recompute;
 	s->attention_matrix = (uint32_t)want.attention;
@@ -346,16 +363,20 @@ static void set_numbers(struct planning *p)
 	p->deepspeed = want.deepspeed;
 }
 
-/* The first stage without offload that fits, else 3. */
+/* The first stage without offload that fits, else the last there is: 3, or less with --tp, ... */
 static uint32_t choose_stage(struct planning *p)
 {
 	struct plan_row row[PLAN_ROWS];
 	const size_t n = plan_rows(p, row);
+	uint32_t last = 0;
 
-	for (size_t i = 0; i < n && (p->gpu_mem || p->host_mem); i++)
-		if (row[i].fits && row[i].offload == p->setup.offload)
+	for (size_t i = 0; i < n; i++) {
+		if ((p->gpu_mem || p->host_mem) && row[i].fits &&
+		    row[i].offload == p->setup.offload)
 			return row[i].stage;
-	return 3;
+		last = row[i].stage > last ? row[i].stage : last;
+	}
+	return n ? last : plan_is_split(p) ? 1 : 3;
 }
 
 static int read_setup(struct planning *p)
@@ -413,10 +434,12 @@ const struct command cmd_plan = {
 		 "each part of the memory (with -v its formula), and a table of all stages.",
 	.examples = "zckpt plan --gpus 8 8B\n"
 		    "zckpt plan --gpus 8 --gpu-mem 80GiB qwen2.5-7b\n"
-		    "zckpt plan --gpus 8 --stage 3 --offload optimizer my-model\n",
+		    "zckpt plan --gpus 8 --stage 3 --offload optimizer my-model\n"
+		    "zckpt plan --gpus 64 --tp 4 --pp 2 --ep 8 mixtral-8x7b\n",
 	.notes = "MODEL is a config.json of transformers, weights or a step of any format, a "
 		 "number of parameters (8B), or a published model: llama-3-8b, llama-3-70b, "
 		 "llama-3.2-1b, llama-3.2-3b, qwen2.5-0.5b, -1.5b, -3b, -7b, -14b, -32b, "
-		 "qwen3-0.6b, -1.7b, -4b, -8b, -14b, -32b. Exit 1 if it does not fit.",
+		 "qwen3-0.6b, -1.7b, -4b, -8b, -14b, -32b, qwen3-30b-a3b, qwen3-235b-a22b, "
+		 "mixtral-8x7b, mixtral-8x22b, deepseek-v3. Exit 1 if it does not fit.",
 	.tables = { own, opts_source, opts_talk, NULL },
 };

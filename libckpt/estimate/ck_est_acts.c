@@ -3,6 +3,8 @@
  * saved step.  The formulas of activations were compared with what PyTorch 2.11 and
  * transformers 5.17 allocated on a GPU: docs/internals/memory.md has the table.
  */
+#include <stdio.h>
+
 #include "libckpt/estimate/ck_estimate.h"
 
 #define LOSS CKPT_PHASE_LOSS
@@ -25,37 +27,82 @@ static uint64_t norm_bytes(const struct ck_estimating *e, uint64_t n)
 	return e->m->info.arch.rms ? 4 * n + 2 * e->b * n : 2 * e->b * n;
 }
 
-static uint64_t eager_layer(const struct ck_estimating *e)
+/* Queries, keys, values as attention takes them, and its output, without what else it keeps. */
+static uint64_t qkv(const struct ckpt_arch *a)
+{
+	if (!a->kv_rank)
+		return 2 * a->heads * a->head_dim + 2 * a->kv_heads * a->head_dim;
+	/* values are a view of what holds the keys' first part too; the output is copied */
+	return a->heads * (2 * a->head_dim + (a->head_dim - a->rope_dim + a->v_dim) +
+			   2 * a->v_dim);
+}
+
+static uint64_t eager_attention(const struct ck_estimating *e)
 {
 	const struct ckpt_arch *a = &e->m->info.arch;
 	const uint64_t q = a->heads * a->head_dim, kv = a->kv_heads * a->head_dim;
-	uint64_t n = a->norms * norm_bytes(e, a->hidden) + e->b * (2 * q + 2 * kv);
+	uint64_t n = e->b * qkv(a);
 
 	if (a->qk_norm)
 		n += (4 + e->b) * (q + kv);
+	if (a->kv_rank)
+		n += norm_bytes(e, a->kv_rank) + (a->q_rank ? norm_bytes(e, a->q_rank) : 0);
 	if (e->s.attention_matrix)
-		n += (4 + e->b) * a->heads * e->s.sequence + 2 * e->b * (q - kv);
+		n += (4 + e->b) * a->heads * e->s.sequence + (a->kv_rank ? 0 : 2 * e->b * (q - kv));
 	else
 		n += 4 * a->heads;
-	return n + (a->gated ? 4 : 2) * e->b * a->inter;
+	return n;
+}
+
+/*
+ * The MLP of a layer.  A token is copied for each of its experts, and what each returns is kept to
+ * be weighted, with four numbers of 8 bytes and one of 4; the router keeps its scores in fp32,
+ * DeepSeek's its input and a mask too; Qwen2's shared expert has a gate.
+ */
+static uint64_t mlp(const struct ck_estimating *e, bool experts, unsigned kept)
+{
+	const struct ckpt_arch *a = &e->m->info.arch;
+
+	if (!experts)
+		return (a->gated ? kept : 2) * e->b * a->inter;
+	return e->b * (a->top_k * (2 * a->hidden + kept * a->expert_inter) +
+		       kept * a->shared_inter) +
+	       36 * a->top_k + 4 * a->experts +
+	       (a->kv_rank ? 4 * a->hidden + a->experts :
+		a->shared_inter ? e->b * a->hidden : 0);
+}
+
+/* Kept of a layer, bytes a token. */
+static uint64_t eager_layer(const struct ck_estimating *e, bool experts)
+{
+	const struct ckpt_arch *a = &e->m->info.arch;
+
+	return a->norms * norm_bytes(e, a->hidden) + eager_attention(e) + mlp(e, experts, 4);
 }
 
 /* Inputs and outputs of matrix products, and the two sums of the residual stream. */
-static uint64_t fused_layer(const struct ck_estimating *e)
+static uint64_t fused_layer(const struct ck_estimating *e, bool experts)
 {
 	const struct ckpt_arch *a = &e->m->info.arch;
-	const uint64_t q = a->heads * a->head_dim, kv = a->kv_heads * a->head_dim;
-	const uint64_t inter = (a->gated ? 3 : 2) * a->inter;
 
-	return e->b * ((2 + a->norms) * a->hidden + 2 * q + 2 * kv + inter) +
+	return e->b * ((2 + a->norms) * a->hidden + qkv(a) + a->q_rank + a->kv_rank) +
+	       mlp(e, experts, 3) +
 	       (e->s.attention_matrix ? e->b * a->heads * e->s.sequence : 4 * a->heads);
+}
+
+static uint64_t layer(const struct ck_estimating *e, bool experts)
+{
+	return e->s.ops == CKPT_OPS_FUSED ? fused_layer(e, experts) : eager_layer(e, experts);
 }
 
 /* What is in use at once while the backward pass is in a layer. */
 static uint64_t working(const struct ck_estimating *e)
 {
 	const struct ckpt_arch *a = &e->m->info.arch;
-	const uint64_t mlp = (a->gated ? 3 : 2) * e->b * a->inter;
+	const uint64_t dense = a->moe_layers < a->layers ? (a->gated ? 3 : 2) * e->b * a->inter : 0;
+	const uint64_t sparse = a->moe_layers ? e->b * (a->top_k * (2 * a->hidden +
+				3 * a->expert_inter) + 3 * a->shared_inter) : 0;
+	const uint64_t mlp = dense > sparse ? dense : sparse;
 	const uint64_t scores = e->s.attention_matrix ? 8 * a->heads * e->s.sequence : 0;
 
 	return mlp > scores ? mlp : scores;
@@ -64,20 +111,33 @@ static uint64_t working(const struct ck_estimating *e)
 static void layers(struct ck_estimating *e)
 {
 	const struct ckpt_arch *a = &e->m->info.arch;
-	const uint64_t tokens = e->out->tokens;
-	const uint64_t n = e->s.ops == CKPT_OPS_FUSED ? fused_layer(e) : eager_layer(e);
+	const uint64_t tokens = e->out->tokens, dense = layer(e, false), sparse = layer(e, true);
+	const bool all = a->moe_layers == a->layers, any = a->moe_layers > 0;
+	const uint64_t n = all || (any && sparse > dense) ? sparse : dense;
+	const uint64_t kept = (a->layers - a->moe_layers) * dense + a->moe_layers * sparse;
+	char flight[48] = "";
 	struct ck_counts c = { .at = 0 };
 
+	if (e->flight > 1)
+		snprintf(flight, sizeof(flight), " x %s micro-batches in flight",
+			 ck_count(&c, e->flight));
 	if (e->s.recompute)
 		ck_est_term(e, CKPT_PLACE_GPU, LOSS | LAYER, "inputs of the layers",
-			    times(a->layers * e->b * a->hidden, tokens),
-			    "%s layers x %u B x %s x %s tokens", ck_count(&c, a->layers),
-			    (unsigned)e->b, ck_count(&c, a->hidden), ck_count(&c, tokens));
+			    times(times(a->layers * e->b * a->hidden, tokens), e->flight),
+			    "%s layers x %u B x %s x %s tokens%s", ck_count(&c, a->layers),
+			    (unsigned)e->b, ck_count(&c, a->hidden), ck_count(&c, tokens), flight);
+	else if (any && !all)
+		ck_est_term(e, CKPT_PLACE_GPU, LOSS | LAYER, "activations",
+			    times(times(kept, tokens), e->flight),
+			    "(%s layers x %s B + %s with experts x %s B) x %s tokens%s",
+			    ck_count(&c, a->layers - a->moe_layers), ck_count(&c, dense),
+			    ck_count(&c, a->moe_layers), ck_count(&c, sparse),
+			    ck_count(&c, tokens), flight);
 	else
 		ck_est_term(e, CKPT_PLACE_GPU, LOSS | LAYER, "activations",
-			    times(times(a->layers, n), tokens),
-			    "%s layers x %s B x %s tokens", ck_count(&c, a->layers),
-			    ck_count(&c, n), ck_count(&c, tokens));
+			    times(times(kept, tokens), e->flight),
+			    "%s layers x %s B x %s tokens%s", ck_count(&c, a->layers),
+			    ck_count(&c, n), ck_count(&c, tokens), flight);
 	ck_est_term(e, CKPT_PLACE_GPU, e->s.recompute ? LAYER | END : END,
 		    e->s.recompute ? "recomputed activations of a layer" :
 				     "activations of the first layer",
@@ -100,6 +160,8 @@ void ck_est_activations(struct ck_estimating *e)
 		return;
 	}
 	layers(e);
+	if (!a->vocab)
+		return;		/* not the last stage */
 	ck_est_term(e, CKPT_PLACE_GPU, LOSS, "final norm", times(norm, tokens),
 		    "%s B x %s tokens", ck_count(&c, norm), ck_count(&c, tokens));
 	ck_est_term(e, CKPT_PLACE_GPU, LOSS, "logits and their gradients",

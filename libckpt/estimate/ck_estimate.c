@@ -182,6 +182,12 @@ static uint64_t group_numel(const struct ckpt_model *m, uint32_t group)
 	return n;
 }
 
+/* The ranks that divide a group. */
+static uint32_t group_ranks(const struct ck_estimating *e, uint32_t group)
+{
+	return group < e->dense_groups ? e->s.gpus : e->share->edp;
+}
+
 static int cut_groups(struct ck_estimating *e, struct ckpt_err *err)
 {
 	uint64_t *numel = ck_alloc_array(e->m->n + 1, sizeof(*numel));
@@ -189,12 +195,14 @@ static int cut_groups(struct ck_estimating *e, struct ckpt_err *err)
 	int rc = numel && first ? 0 : ck_fail_nomem(err, "sub-groups", e->m->n);
 
 	for (uint32_t g = 0; !rc && g < e->m->info.groups; g++) {
-		const uint64_t part = ckpt_z12_part_numel(group_numel(e->m, g), e->s.gpus, 2);
+		const uint32_t ranks = group_ranks(e, g);
+		const uint64_t part = ckpt_z12_part_numel(group_numel(e->m, g), ranks, 2);
 		uint32_t n = 0, nsub = 0;
 		uint64_t sum;
 
 		e->part += part;
-		e->flat += part * e->s.gpus;
+		e->flat += part * ranks;
+		e->expert_flat += g >= e->dense_groups ? part * ranks : 0;
 		e->pinned_part += pinned(&e->s, 4 * part);
 		for (uint64_t i = 0; i < e->m->n; i++)
 			if (!e->m->param[i].frozen && e->m->param[i].group == g)
@@ -269,38 +277,112 @@ static void sum_up(struct ckpt_estimate *out)
 		}
 }
 
-int ck_estimate(const struct ckpt_model *m, const struct ckpt_setup *setup,
-		struct ckpt_estimate *out, struct ckpt_err *err)
+/* Of the rank whose model is e->m. */
+static int estimate_rank(struct ck_estimating *e, struct ckpt_err *err)
 {
-	struct ck_estimating e = { .m = m };
-	struct ckpt_estimate made = { 0 };
-	int rc = fill_setup(m, setup, &e.s, err);
+	int rc = cut_groups(e, err);
 
 	if (rc)
 		return rc;
+	count_params(e);
+	e->out->tokens = e->s.micro * e->s.sequence;
+	if (e->s.engine == CKPT_ENGINE_ZTRAIN) {
+		rc = ck_est_ztrain(e, err);
+		if (rc)
+			return rc;
+		sum_up(e->out);
+		return 0;
+	}
+	ck_est_states(e);
+	ck_est_activations(e);
+	ck_est_term(e, CKPT_PLACE_GPU, CKPT_PHASE_ALL, "CUDA context, libraries, NCCL",
+		    e->s.overhead, "measured, see the manual; --overhead changes it");
+	if (ck_share_is_one(e->share))
+		ck_est_save(e);
+	sum_up(e->out);
+	return 0;
+}
+
+static void count_share(const struct ckpt_model *m, struct ckpt_share *w)
+{
+	w->params = m->info.params;
+	w->layers = m->info.arch.layers;
+	w->expert_params = 0;
+	for (uint64_t i = 0; i < m->n; i++)
+		w->expert_params += m->param[i].expert ? m->param[i].numel : 0;
+}
+
+/* A rank of each pipeline stage; the one with the most memory, and a save of all. */
+static int estimate_stages(const struct ck_estimating *all, struct ckpt_share *w,
+			   struct ckpt_estimate *out, struct ckpt_err *err)
+{
+	struct ckpt_estimate *one = ck_alloc(sizeof(*one));
+	struct ckpt_save save = { 0 };
+	uint64_t least = UINT64_MAX;
+	int rc = one ? 0 : ck_fail_nomem(err, "an estimate", sizeof(*one));
+
+	for (w->stage = 0; !rc && w->stage < w->pp; w->stage++) {
+		struct ck_estimating e = *all;
+		struct ckpt_model *m;
+
+		rc = ck_share_model(all->m, w, &m, err);
+		if (rc)
+			break;
+		*one = (struct ckpt_estimate){ 0 };
+		e.m = m;
+		e.out = one;
+		e.dense_groups = all->m->info.groups;
+		e.flight = w->pp - w->stage < e.s.accumulation ? w->pp - w->stage :
+			   e.s.accumulation;
+		count_share(m, w);
+		rc = estimate_rank(&e, err);
+		if (!rc)
+			ck_est_save_stage(&e, &save);
+		one->share = *w;
+		least = w->params < least ? w->params : least;
+		if (!rc && one->gpu_bytes > out->gpu_bytes)
+			*out = *one;
+		ck_model_free(m);
+	}
+	ck_free(one);
+	if (rc)
+		return rc;
+	ck_est_save_mcore(all->m, w, all->b, &save);
+	out->save = save;
+	out->share.least_params = least;
+	return 0;
+}
+
+int ck_estimate(const struct ckpt_model *m, const struct ckpt_setup *setup,
+		struct ckpt_estimate *out, struct ckpt_err *err)
+{
+	struct ck_estimating e = { .m = m, .flight = 1 };
+	struct ckpt_estimate made = { 0 };
+	struct ckpt_share share;
+	int rc = fill_setup(m, setup, &e.s, err);
+
+	if (!rc)
+		rc = ck_share_init(m, &e.s, &share, err);
+	if (rc)
+		return rc;
+	e.share = &share;
 	e.out = &made;
 	e.b = ckpt_dtype_bits(e.s.dtype) / 8;
 	e.g = ckpt_dtype_bits(e.s.grad_dtype) / 8;
 	e.hosts_ranks = e.s.gpus_per_node;
-	rc = cut_groups(&e, err);
-	if (rc)
-		return rc;
-	count_params(&e);
-	made.tokens = e.s.micro * e.s.sequence;
-	if (e.s.engine == CKPT_ENGINE_ZTRAIN) {
-		rc = ck_est_ztrain(&e, err);
-		if (rc)
-			return rc;
-		sum_up(&made);
-		*out = made;
-		return 0;
+	e.s.gpus = share.dp;
+	if (!ck_share_is_one(&share)) {
+		rc = estimate_stages(&e, &share, &made, err);
+	} else {
+		e.dense_groups = m->info.groups;
+		rc = estimate_rank(&e, err);
+		count_share(m, &share);
+		share.least_params = share.params;
+		made.share = share;
+		if (!rc && m->shaped && e.s.engine == CKPT_ENGINE_DEEPSPEED)
+			ck_est_save_mcore(m, &share, e.b, &made.save);
 	}
-	ck_est_states(&e);
-	ck_est_activations(&e);
-	ck_est_term(&e, CKPT_PLACE_GPU, CKPT_PHASE_ALL, "CUDA context, libraries, NCCL",
-		    e.s.overhead, "measured, see the manual; --overhead changes it");
-	ck_est_save(&e);
-	sum_up(&made);
-	*out = made;
-	return 0;
+	if (!rc)
+		*out = made;
+	return rc;
 }

@@ -4,8 +4,8 @@
 usage: plan_cases.py WORK   (ZCKPT names the program)
 
 The estimators are called over a handful of sizes and hosts and must agree to the byte; a model
-of every architecture that plan knows is built without memory, and its parameters, tensors and
-largest module must be those that plan reads from its config.json. Engines of DeepSpeed train on
+of every architecture that plan knows is built without memory, and its parameters, those active for
+a token, tensors and largest module must be those that plan reads from its config.json. Engines of DeepSpeed train on
 CPU ranks, and all tensors that live there are summed up at three moments: plan must say as many
 bytes. The last line is `N passed, N failed, N skipped`.
 """
@@ -78,6 +78,12 @@ def estimators():
 TOKENS = dict(vocab_size=301, pad_token_id=0, bos_token_id=1, eos_token_id=2)
 SMALL = dict(TOKENS, hidden_size=64, num_hidden_layers=3, num_attention_heads=4)
 LLAMA = dict(SMALL, intermediate_size=171, num_key_value_heads=2)
+QWEN_MOE = dict(LLAMA, num_experts=6, num_experts_per_tok=2, moe_intermediate_size=24)
+QWEN2_MOE = dict(QWEN_MOE, shared_expert_intermediate_size=40)
+DEEPSEEK = dict(LLAMA, num_key_value_heads=4, n_routed_experts=8, num_experts_per_tok=3,
+                n_shared_experts=2, moe_intermediate_size=24, kv_lora_rank=16, qk_nope_head_dim=8,
+                qk_rope_head_dim=4, v_head_dim=12)
+DEEPSEEK3 = dict(DEEPSEEK, q_lora_rank=24, n_group=2, topk_group=1)
 CASES = [
     ("llama", LLAMA), ("llama", dict(LLAMA, attention_bias=True, mlp_bias=True)),
     ("llama", dict(LLAMA, head_dim=24, tie_word_embeddings=True)), ("mistral", LLAMA),
@@ -94,23 +100,115 @@ CASES = [
     ("opt", dict(SMALL, ffn_dim=130, max_position_embeddings=50, word_embed_proj_dim=64)),
     ("opt", dict(SMALL, ffn_dim=130, max_position_embeddings=50, word_embed_proj_dim=64,
                  enable_bias=False)),
+    ("mixtral", dict(LLAMA, num_local_experts=4)),
+    ("mixtral", dict(LLAMA, num_local_experts=5, num_experts_per_tok=1, head_dim=24,
+                     tie_word_embeddings=True)),
+    ("qwen2_moe", QWEN2_MOE), ("qwen2_moe", dict(QWEN2_MOE, num_experts=0)),
+    ("qwen2_moe", dict(QWEN2_MOE, decoder_sparse_step=2, qkv_bias=False)), ("qwen3_moe", QWEN_MOE),
+    ("qwen3_moe", dict(QWEN_MOE, mlp_only_layers=[0, 2], attention_bias=True, head_dim=24)),
+    ("qwen3_moe", dict(QWEN_MOE, decoder_sparse_step=2, tie_word_embeddings=True)),
+    ("deepseek_v2", dict(DEEPSEEK, q_lora_rank=24, first_k_dense_replace=1)),
+    ("deepseek_v2", dict(DEEPSEEK, q_lora_rank=None, attention_bias=True, mlp_bias=True)),
+    ("deepseek_v3", DEEPSEEK3), ("deepseek_v3", dict(DEEPSEEK3, first_k_dense_replace=1)),
+    ("deepseek_v3", dict(DEEPSEEK3, q_lora_rank=None, first_k_dense_replace=2, n_shared_experts=1,
+                         attention_bias=True)),
+]
+QWEN3_MOE = dict(vocab_size=151936, num_key_value_heads=4, head_dim=128, num_experts=128,
+                 num_experts_per_tok=8, decoder_sparse_step=1, mlp_only_layers=[])
+# The numbers of the published config.json; those of DeepSeek-V3 are transformers' defaults.
+PUBLISHED = [
+    ("mixtral-8x7b", "mixtral", dict(
+        vocab_size=32000, hidden_size=4096, intermediate_size=14336, num_hidden_layers=32,
+        num_attention_heads=32, num_key_value_heads=8, num_local_experts=8,
+        num_experts_per_tok=2)),
+    ("mixtral-8x22b", "mixtral", dict(
+        vocab_size=32768, hidden_size=6144, intermediate_size=16384, num_hidden_layers=56,
+        num_attention_heads=48, num_key_value_heads=8, num_local_experts=8,
+        num_experts_per_tok=2)),
+    ("qwen3-30b-a3b", "qwen3_moe", dict(
+        QWEN3_MOE, hidden_size=2048, intermediate_size=6144, moe_intermediate_size=768,
+        num_hidden_layers=48, num_attention_heads=32)),
+    ("qwen3-235b-a22b", "qwen3_moe", dict(
+        QWEN3_MOE, hidden_size=4096, intermediate_size=12288, moe_intermediate_size=1536,
+        num_hidden_layers=94, num_attention_heads=64)),
+    ("deepseek-v3", "deepseek_v3", {}),
 ]
 
 
-def architectures(work):
+def counted(config):
+    """Parameters, tensors, largest module, and parameters that a token passes."""
     import torch
-    from transformers import AutoConfig, AutoModelForCausalLM
-    for i, (kind, keys) in enumerate(CASES):
+    from transformers import AutoModelForCausalLM
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(config)
+    experts = [n for n in (getattr(config, k, None) for k in (
+        "num_local_experts", "num_experts", "n_routed_experts")) if n]
+    return (sum(p.numel() for p in model.parameters()), len(list(model.parameters())),
+            max(sum(p.numel() for p in m.parameters(recurse=False)) for m in model.modules()),
+            sum(p.numel() * config.num_experts_per_tok // experts[0] if ".experts." in n else
+                p.numel() for n, p in model.named_parameters()))
+
+
+def architectures(work):
+    from transformers import AutoConfig
+    for i, (name, kind, keys) in enumerate([(None, *case) for case in CASES] + PUBLISHED):
         folder = os.path.join(work, f"plan-{i}")
         config = AutoConfig.for_model(kind, **keys)
         config.save_pretrained(folder)
-        with torch.device("meta"):
-            model = AutoModelForCausalLM.from_config(config)
-        want = (sum(p.numel() for p in model.parameters()), len(list(model.parameters())),
-                max(sum(p.numel() for p in m.parameters(recurse=False)) for m in model.modules()))
-        said = plan(os.path.join(folder, "config.json"))["model"]
-        got = (said["params"], said["tensors"], said["largest_module"])
-        judge(f"{kind} {keys}", got == want, f"plan reads {got}, the model has {want}")
+        want = counted(config)
+        for source in [os.path.join(folder, "config.json")] + [name] * bool(name):
+            said = plan(source)["model"]
+            got = (said["params"], said["tensors"], said["largest_module"], said["active"])
+            judge(f"{kind} {keys} {name}", got == want, f"plan reads {got}, the model has {want}")
+
+
+WIDE = dict(TOKENS, vocab_size=64, hidden_size=256, num_attention_heads=4, num_key_value_heads=2,
+            intermediate_size=768, use_cache=False)
+WIDE_MOE = dict(WIDE, num_experts=16, num_experts_per_tok=4, moe_intermediate_size=128)
+KEPT = [("llama", WIDE), ("mixtral", dict(WIDE, num_local_experts=8)),
+        ("qwen3_moe", dict(WIDE_MOE, head_dim=64)),
+        ("qwen2_moe", dict(WIDE_MOE, shared_expert_intermediate_size=512))] + [
+    ("deepseek_v3", dict(WIDE, num_key_value_heads=4, n_routed_experts=16, num_experts_per_tok=4,
+                         n_shared_experts=1, moe_intermediate_size=128, kv_lora_rank=64,
+                         qk_nope_head_dim=48, qk_rope_head_dim=16, v_head_dim=64, n_group=4,
+                         topk_group=2, first_k_dense_replace=0, q_lora_rank=rank))
+    for rank in (96, None)]
+LENGTH = 512
+
+
+def kept(kind, keys, layers):
+    """Bytes of all tensors that the forward pass in bf16 keeps, each storage once, no weights."""
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+    torch.manual_seed(0)
+    model = AutoModelForCausalLM.from_config(
+        AutoConfig.for_model(kind, num_hidden_layers=layers, **keys),
+        attn_implementation="sdpa").to(torch.bfloat16).train()
+    own = {t.untyped_storage().data_ptr() for t in [*model.parameters(), *model.buffers()]}
+    seen = {}
+
+    def pack(t):
+        storage = t.untyped_storage()
+        if storage.data_ptr() not in own:
+            seen[storage.data_ptr()] = storage      # held, or its place would be used again
+        return t
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t):
+        out = model.model(input_ids=torch.randint(3, 60, (1, LENGTH)))
+    del out
+    return sum(s.nbytes() for s in seen.values())
+
+
+def activations(work):
+    """A layer's, as the difference of models of 3 and 2 layers; small numbers a token are left out."""
+    path = os.path.join(work, "kept.json")
+    for kind, keys in KEPT:
+        real = kept(kind, keys, 3) - kept(kind, keys, 2)
+        with open(path, "w") as f:
+            json.dump(dict(keys, model_type=kind, num_hidden_layers=1), f)
+        said = [t["bytes"] for t in plan(path, "--seq", LENGTH)["gpu"]["terms"]
+                if t["name"] == "activations"][0]
+        judge(f"activations of {kind}", 0.99 * real <= said <= real,
+              f"plan says {said}, {real} are kept")
 
 
 NET = dict(SMALL, intermediate_size=171, num_key_value_heads=2, tie_word_embeddings=False,
@@ -235,6 +333,7 @@ def main():
     estimators()
     live(work)
     architectures(work)
+    activations(work)
     print(f"{passed} passed, {failed} failed, {skipped} skipped")
     return failed != 0
 

@@ -15,6 +15,7 @@
 #include "libckpt/include/ckpt.h"
 #include "tests/lib/fixture/t_case.h"
 #include "tests/lib/fs/t_dir.h"
+#include "tests/lib/ops/t_estimate.h"
 
 /*
  * Other states than Adam's two moments in fp32 and a counter, gaps between parameters, no step
@@ -169,10 +170,90 @@ static void a_save_has_the_files_and_bytes_of_tensors_that_deepspeed_wrote(void 
 		fail_msg("%d steps were compared", n);
 }
 
+/* ---------------------------------------------------------------- parallel */
+
+#define COMMON "'vocab_size': 32, 'hidden_size': 16, 'num_attention_heads': 4, " \
+	"'num_key_value_heads': 2, 'head_dim': 4"
+
+/* Parts of AutoTP's and AutoEP's; 'groups' that the run had of what is not an expert. */
+static const struct parallel {
+	const char *name, *config;
+	uint32_t gpus, tp, ep, stage, groups;
+} parallels[] = {
+	{ "ds0.19.8-autotp-z0-bf16-w2-llama", "{ 'model_type': 'llama', " COMMON
+	  ", 'num_hidden_layers': 1, 'intermediate_size': 24 }", 2, 2, 1, 0, 1 },
+	{ "ds0.19.8-autotp-z1-bf16-w4-llama", "{ 'model_type': 'llama', " COMMON
+	  ", 'num_hidden_layers': 2, 'intermediate_size': 24 }", 4, 2, 1, 1, 2 },
+	{ "ds0.19.8-autotp-z2-bf16-w4-qwen2", "{ 'model_type': 'qwen2', " COMMON
+	  ", 'num_hidden_layers': 2, 'intermediate_size': 24 }", 4, 2, 1, 2, 2 },
+	{ "ds0.19.8-autoep-z1-bf16-w4-qwen3moe", "{ 'model_type': 'qwen3_moe', " COMMON
+	  ", 'num_hidden_layers': 2, 'intermediate_size': 24, 'moe_intermediate_size': 12, "
+	  "'num_experts': 8, 'num_experts_per_tok': 2 }", 4, 1, 2, 1, 1 },
+	{ "ds0.19.8-autoep-z2-bf16-w2-mixtral", "{ 'model_type': 'mixtral', " COMMON
+	  ", 'num_hidden_layers': 2, 'intermediate_size': 12, 'num_local_experts': 4, "
+	  "'num_experts_per_tok': 2 }", 2, 1, 2, 2, 1 },
+};
+
+static uint64_t bytes_of(const char *name, const struct parallel *p, const struct ckpt_save *save)
+{
+	if (strstr(name, "_expert_"))
+		return save->expert_bytes;
+	/* a step counter more for each further group */
+	return strstr(name, "optim_states") ? save->optim_bytes + 4 * (p->groups - 1) :
+					      save->model_bytes;
+}
+
+static void compare_parallel(const struct parallel *p, const char *top)
+{
+	char *dir = t_fmt("%s/%s/ckpt/global_step2", top, p->name);
+	struct ckpt_model *model = t_est_model(p->config);
+	struct ckpt_estimate *est = t_est_of(model, (struct ckpt_setup){
+		.stage = p->stage, .gpus = p->gpus, .tp = p->tp, .ep = p->ep });
+	struct dirent *entry;
+	DIR *d = opendir(dir);
+	uint64_t files = 0;
+
+	assert_non_null(d);
+	while ((entry = readdir(d))) {
+		const size_t len = strlen(entry->d_name);
+		char *path = t_fmt("%s/%s", dir, entry->d_name);
+		uint64_t want = bytes_of(entry->d_name, p, &est->save);
+		size_t n;
+		uint8_t *bytes;
+
+		if (len > 3 && !strcmp(entry->d_name + len - 3, ".pt")) {
+			bytes = t_file_read(path, &n);
+			if (tensor_bytes(bytes, n) != want)
+				fail_msg("%s: %llu bytes of tensors, not %llu", path,
+					 (unsigned long long)tensor_bytes(bytes, n),
+					 (unsigned long long)want);
+			free(bytes);
+			files++;
+		}
+		free(path);
+	}
+	closedir(d);
+	assert_int_equal(files, est->save.files);
+	free(est);
+	ckpt_model_free(model);
+	free(dir);
+}
+
+static void files_of_parallel_ranks_have_the_bytes_that_deepspeed_wrote(void **s)
+{
+	char *top = t_fmt("%s/parallel", getenv("ZCKPT_FIXTURES"));
+
+	(void)s;
+	for (size_t i = 0; i < sizeof(parallels) / sizeof(parallels[0]); i++)
+		compare_parallel(&parallels[i], top);
+	free(top);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_save_has_the_files_and_bytes_of_tensors_that_deepspeed_wrote),
+		cmocka_unit_test(files_of_parallel_ranks_have_the_bytes_that_deepspeed_wrote),
 	};
 
 	if (!getenv("ZCKPT_FIXTURES"))

@@ -2,4 +2,4 @@
 zckpt plan --json qwen3-0.6b -n 2 --stage 3 --gpu-mem 40GiB
 zckpt plan --json qwen3-0.6b -n 2 --stage 2 --gpu-mem 1GiB > out
 echo "exit $?"
-sed -n '/"fits": false/,$p' out | tail -n 30
+sed -n '/"fits": false/,$p' out | tail -n 40

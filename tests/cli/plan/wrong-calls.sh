@@ -20,7 +20,7 @@ try 8B --stage 2 --offload params
 try 8B --gpu-mem much
 try 0
 try 99999999B
-echo '{ "model_type": "mixtral", "num_local_experts": 8 }' > config.json
+echo '{ "model_type": "mamba", "num_hidden_layers": 8 }' > config.json
 try config.json
 try config.json --json
 cat out
@@ -35,3 +35,16 @@ try Qwen/Qwen2.5-7B
 try --gpus 8 meta-llama/Llama-3.1-8B-Instruct
 try llama
 try some/model
+# sizes that do not divide each other
+try mixtral-8x7b --gpus 6 --tp 4
+try mixtral-8x7b --gpus 6 --tp 3
+try mixtral-8x7b --gpus 32 --tp 16
+try mixtral-8x7b --gpus 12 --ep 3
+try mixtral-8x7b --gpus 4 --pp 2 --ep 8
+try mixtral-8x7b --gpus 64 --pp 64
+try qwen3-8b --gpus 8 --ep 2
+try mixtral-8x7b --gpus 8 --pp 2 --stage 2
+try mixtral-8x7b --gpus 8 --tp 2 --stage 3
+try mixtral-8x7b --gpus 8 --tp 2 --engine ztrain --stage 1
+try mixtral-8x7b --gpus 8 --tp 5000
+try $FIXTURES/deepspeed/ds0.19.8-z2-bf16-w3/ckpt --gpus 2 --tp 2
