@@ -73,6 +73,16 @@ void view_collect(struct view *view)
 	}
 }
 
+const char *view_layout(const struct ckpt *ck)
+{
+	const char *key, *value;
+
+	for (uint64_t i = 0; !ckpt_fact_get(ck, i, &key, &value, NULL); i++)
+		if (!strcmp(key, "layout"))
+			return value;
+	return NULL;
+}
+
 /* ---------------------------------------------------------------- JSON */
 
 static void json_what(const struct view *view, struct json *json)
@@ -86,6 +96,8 @@ static void json_what(const struct view *view, struct json *json)
 	json_known(json, "stage", info->stage);
 	json_text(json, "optimizer", info->optimizer);
 	json_uint(json, "world", info->world);
+	if (view_layout(view->ck))
+		json_text(json, "layout", view_layout(view->ck));
 	json_known(json, "step", info->step);
 	json_text(json, "writer", info->writer);
 	json_text(json, "fingerprint", info->fingerprint);

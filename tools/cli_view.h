@@ -37,6 +37,8 @@ uint64_t view_parameters(const struct view *view);
 char *view_answer(const struct view *view, const char *path);
 /* "bf16", "fp32", "int64": as options or torch spell the type. */
 const char *view_type(enum ckpt_dtype dtype);
+/* "tp 2 x pp 2 x dp 8", how the ranks that wrote it divided the model, or NULL; lent. */
+const char *view_layout(const struct ckpt *ck);
 /* The result of inspect --json on stdout; 0 or the exit status. */
 int view_json(const struct view *view);
 

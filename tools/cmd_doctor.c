@@ -17,6 +17,7 @@
 #include "cli_findings.h"
 #include "cli_lora.h"
 #include "cli_steps.h"
+#include "cli_view.h"
 
 static const char again[] = "copy the files named above again; no other step here is complete";
 
@@ -249,18 +250,20 @@ static const char *form_of(const char *format)
 
 static char *say_what(const struct ckpt *ck, const struct ckpt_info *info)
 {
+	const char *layout = view_layout(ck), *text = layout ? out_name(layout) : "";
 	char *what, *entry = say_entry(ck);
 
 	if (info->stage >= 0)
-		what = cli_format("%s, stage %" PRId32 ", %" PRIu32 " rank%s, step %s, tag %s",
+		what = cli_format("%s, stage %" PRId32 ", %" PRIu32 " rank%s%s%s, step %s, tag %s",
 				  form_of(info->format), info->stage, info->world,
-				  info->world == 1 ? "" : "s", info->step < 0 ? "unknown" :
+				  info->world == 1 ? "" : "s", layout ? ", " : "", text,
+				  info->step < 0 ? "unknown" :
 				  cli_format("%" PRId64, info->step), out_name(info->tag));
 	else
-		what = cli_format("%s, %" PRIu64 " tensor%s%s, %s", form_of(info->format),
+		what = cli_format("%s, %" PRIu64 " tensor%s%s%s%s, %s", form_of(info->format),
 				  info->ntensors,
 				  info->ntensors == 1 ? "" : "s",
-				  entry, out_size(info->file_bytes));
+				  entry, layout ? ", " : "", text, out_size(info->file_bytes));
 	cli_free(entry);
 	return what;
 }

@@ -74,6 +74,8 @@ static void print_what(const struct view *view)
 	else
 		text = cli_strdup(info->format);
 	print_line("format", text);
+	if (view_layout(view->ck))
+		print_line("layout", out_name(view_layout(view->ck)));
 	if (info->writer[0])
 		print_line("written by", out_name(info->writer));
 	if (info->optimizer[0] && strcmp(info->optimizer, "ZeRO"))

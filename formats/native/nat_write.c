@@ -259,8 +259,9 @@ static int take_facts(struct wr *w, struct ck_arena *a, struct ck_nat_want *want
 	for (uint64_t i = 0; i < w->ix->nfacts; i++) {
 		const struct ck_fact *f = &w->ix->fact[i];
 
-		/* of the folder, not of the step */
-		if (!strcmp(f->key, "universal") || !strcmp(f->key, "prefix"))
+		/* of the folder and its ranks, not of the step */
+		if (!strcmp(f->key, "universal") || !strcmp(f->key, "prefix") ||
+		    !strcmp(f->key, "layout"))
 			continue;
 		fact[want->nfacts] = (struct ck_fact){ f->key, value_of(w, a, f) };
 		if (!fact[want->nfacts++].value)
