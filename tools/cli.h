@@ -74,8 +74,9 @@ extern const char *cli_aux;	/* --aux of these */
 		     "change a limit on the sizes that files announce", OPT_RARE }
 /* Of those too: how the tensors of parallel checkpoints are named and joined. */
 #define OPT_NAMES \
-	{ "names", 0, OPT_TEXT, &cli_args.names, "WHICH", \
+	{ "naming", 0, OPT_TEXT, &cli_args.names, "WHICH", \
 	  "names of Megatron-Core's tensors: hf, native, or a file with a table", OPT_RARE }, \
+	{ "names", 0, OPT_TEXT, &cli_args.names, "WHICH", "", OPT_HIDDEN }, \
 	{ "model-config", 0, OPT_TEXT, &cli_args.model_config, "FILE", \
 	  "config.json of the model (default: found beside it)", OPT_RARE }, \
 	{ "vocab", 0, OPT_COUNT, &cli_args.vocab, "N", \

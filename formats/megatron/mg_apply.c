@@ -20,7 +20,7 @@
 
 #define ALL UINT64_MAX	/* the tensor has all layers, or all experts */
 #define MOST_AXES (MG_MAP_AXES + 2)
-#define HINT "--names native reads the tensors as they are"
+#define HINT "--naming native reads the tensors as they are"
 
 struct applying {
 	const struct mg_map *map;
@@ -462,7 +462,7 @@ int ck_mg_apply(const struct mg_map *map, const struct mg_sizes *sizes,
 
 		if (!find_use(&a, i, &u))
 			rc = ck_fail(err, CKPT_E_UNSUPPORTED, native[i].key, CKPT_NO_OFFSET,
-				     "the names of %s have no place for this tensor; --names FILE "
+				     "the names of %s have no place for this tensor; --naming FILE "
 				     "takes a table that has, and " HINT, map->family);
 		else if (!u.t->unused)
 			rc = apply_use(&a, &u);

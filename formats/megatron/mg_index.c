@@ -158,18 +158,21 @@ static int add_all(struct mg *mg, struct ckpt_err *err)
 static int add_layout(struct mg *mg, struct ckpt_err *err)
 {
 	const struct mg_model *m = &mg->model;
-	char vpp[40] = "", cp[40] = "";
+	const struct {
+		const char *name;
+		uint64_t n;
+	} axis[] = {
+		{ "tp", m->tp }, { "pp", m->pp }, { "vpp", m->vpp }, { "ep", m->ep },
+		{ "cp", m->cp }, { "dp", m->dp },
+	};
+	char text[200] = "";
+	size_t at = 0;
 
-	if (!m->tp && !m->pp && !m->dp)
-		return 0;
-	if (m->vpp)
-		snprintf(vpp, sizeof(vpp), " (vpp %" PRIu64 ")", m->vpp);
-	if (m->cp > 1)
-		snprintf(cp, sizeof(cp), " x cp %" PRIu64, m->cp);
-	return ck_index_add_fact(mg->fs.ix, err, "layout", "tp %" PRIu64 " x pp %" PRIu64
-				 "%s x ep %" PRIu64 "%s x dp %" PRIu64, m->tp ? m->tp : 1,
-				 m->pp ? m->pp : 1, vpp, m->ep ? m->ep : 1, cp,
-				 m->dp ? m->dp : 1);
+	for (size_t i = 0; i < CK_ARRAY_LEN(axis); i++)
+		if (axis[i].n > 1)
+			at += (size_t)snprintf(text + at, sizeof(text) - at, "%s%s %" PRIu64,
+					       at ? " x " : "", axis[i].name, axis[i].n);
+	return at ? ck_index_add_fact(mg->fs.ix, err, "layout", "%s", text) : 0;
 }
 
 static int add_group(struct mg *mg, const struct ck_val *group, struct ckpt_err *err)

@@ -158,15 +158,15 @@ static int find_config(const struct mg *mg, struct mg_config *config, struct ckp
 		ck_mg_config_find(config, in->pool, mg->fs.at.where, &in->limits, err);
 }
 
-#define WAYS "--model-config FILE takes the model's config.json, and --names FILE a table of names"
+#define WAYS "--model-config FILE takes the model's config.json, and --naming FILE a table of names"
 
 /* Names of transformers are wanted, and there is no table: why. */
 static int fail_table(const struct mg *mg, const struct mg_config *config, struct ckpt_err *err)
 {
 	if (config->path)
 		return ck_fail(err, CKPT_E_UNSUPPORTED, config->path, CKPT_NO_OFFSET,
-			       "names of %.60s are not known; --names FILE takes a table of names "
-			       "(docs/formats/name-maps.md), --names native reads its own",
+			       "names of %.60s are not known; --naming FILE takes a table of names "
+			       "(docs/formats/name-maps.md), --naming native reads its own",
 			       *config->architecture ? config->architecture : "a model without "
 			       "\"architectures\"");
 	return ck_fail(err, CKPT_E_NOTFOUND, mg->fs.at.where, CKPT_NO_OFFSET,

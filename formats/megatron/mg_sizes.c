@@ -212,7 +212,7 @@ static int check_needs(const struct filling *f)
 		    !is_value(v, need->value))
 			return ck_fail(f->err, CKPT_E_UNSUPPORTED, f->map->where, CKPT_NO_OFFSET,
 				       "the run was started with another %s than %s, so its "
-				       "weights are not those of %s in transformers; --names "
+				       "weights are not those of %s in transformers; --naming "
 				       "native reads them as they are", need->arg, need->value,
 				       f->map->family);
 	}
