@@ -394,17 +394,17 @@ static int cut_rect(struct ck_tiles *t, const struct ck_tiles_rect *r, const uin
 	return add_strips(t, s, p->bits ? bits : bits / 8, n, err);
 }
 
-/* How many of its elements are in a box; whether they are all, and follow each other in it. */
+/* How many of its elements are in a box, and the first there.  All of them follow each other. */
 static uint64_t count_in(struct ck_tiles *t, const struct ck_tiles_part *p,
-			 const struct ck_block *box, uint64_t *first_out, bool *all_out)
+			 const struct ck_block *box, uint64_t *first_out)
 {
 	const uint32_t nd = t->ndim;
 	uint64_t *index = t->dim + nd, *length = t->dim + 2 * (uint64_t)nd;
-	const uint64_t count = p->e.count * p->e.runs, end = p->e.first + count;
-	uint64_t in = 0, last = 0;
+	const uint64_t end = p->e.first + p->e.count * p->e.runs;
+	uint64_t in = 0;
 
 	for (uint64_t at = p->e.first, n; at < end; at += n) {
-		uint64_t part = 1, first = 0, below = 1, reach = 0;
+		uint64_t part = 1, first = 0, below = 1;
 
 		n = first_rect(t, NULL, at, end, index, length);
 		for (uint32_t d = nd; d-- > 0; below *= size_in(t, box, d)) {
@@ -414,15 +414,11 @@ static uint64_t count_in(struct ck_tiles *t, const struct ck_tiles_part *p,
 
 			part *= from < to ? to - from : 0;
 			first += (from - a) * below;
-			reach += (to - 1 - a) * below;
 		}
-		if (!part)
-			continue;
-		*first_out = in ? *first_out : first;
-		last = reach;
+		if (part && !in)
+			*first_out = first;
 		in += part;
 	}
-	*all_out = in == count && last - *first_out == count - 1;
 	return in;
 }
 
@@ -431,12 +427,11 @@ static int cut_whole(struct ck_tiles *t, uint64_t part, const struct ck_block *b
 {
 	const struct ck_tiles_part *p = &t->part[part];
 	struct ck_tiles_strip s = { .part = part, .rows = 1 };
-	bool all;
 
-	s.count = count_in(t, p, box, &s.next, &all);
+	s.count = count_in(t, p, box, &s.next);
 	if (!s.count)
 		return 0;
-	if (!all)
+	if (s.count != p->e.count * p->e.runs)
 		return ck_fail(err, CKPT_E_UNSUPPORTED, t->name, p->e.off, "%" PRIu64 " of %" PRIu64
 			       " elements of a strided view cannot be taken alone", s.count,
 			       p->e.count * p->e.runs);

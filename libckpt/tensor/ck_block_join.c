@@ -3,9 +3,9 @@
  *
  * A heap gives the strip whose next row begins first.  Rows that follow each other from there on
  * are taken until they have gone one step of the first.  If all of them have that step they are a
- * weave, of as many rows as the one with the fewest has, and as fit before the next row of another
- * strip.  What is no weave is taken row by row.  So each strip is visited once for each weave that
- * it is in, and a row that begins too late or too early is met in its turn.
+ * weave, of as many rows as the one with the fewest has.  What is no weave is taken row by row.  So
+ * each strip is visited once for each weave that it is in.  A row that begins too late or too early
+ * is the next then: it leaves a gap, or begins before the end of what was taken.
  */
 #include <inttypes.h>
 #include <string.h>
@@ -91,11 +91,8 @@ static void take_row(struct ck_tiles *t, struct row *r)
 		more &= s->rows > 1 && s->to == first->to;
 	} while (more && t->nheap && r->end - r->at < first->to && t->heap[0]->next == r->end);
 	r->times = 1;
-	if (!more || r->end - r->at != first->to)
-		return;
-	if (t->nheap)
-		rows = ck_min_u64(rows, (t->heap[0]->next - r->at) / first->to);
-	r->times = ck_max_u64(rows, 1);
+	if (more && r->end - r->at == first->to)
+		r->times = rows;
 }
 
 static void advance(struct ck_tiles *t, const struct row *r)
