@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "cli_map.h"
+#include "cli_view.h"
 
 #define STATES 32	/* that are counted one by one; the last one counts the others */
 #define COLUMNS 6	/* of them on a screen */
@@ -196,6 +197,8 @@ static void print_total(const struct map *map, const struct sums *sums)
 	if (map->info.world > 1 && most && !map->why)
 		printf("; a rank has %s at most", out_size(most));
 	printf("\n%s: %s", out_name(map->info.path), map->info.format);
+	if (view_layout(map->ck))
+		printf(", %s", out_name(view_layout(map->ck)));
 	if (map->info.stage >= 0)
 		printf(", stage %" PRId32, map->info.stage);
 	if (map->info.step >= 0)

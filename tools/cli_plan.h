@@ -46,6 +46,8 @@ char *plan_layout(const struct planning *p);
 /* "12.34 GiB", and without the unit "12.34", "80". Lent as out_name() lends. */
 const char *plan_gib(uint64_t bytes);
 const char *plan_number(uint64_t bytes);
+/* --ranks: what each rank has, in a table or as JSON; 0, or 1 with p->err. */
+int plan_ranks(struct planning *p);
 void plan_print(const struct planning *p);
 void plan_json(const struct planning *p);
 

@@ -126,12 +126,11 @@ static void print_setup(const struct planning *p)
 static void print_share(const struct planning *p)
 {
 	const struct ckpt_share *w = &p->est.share;
-	char *layout = plan_layout(p);
+	char *layout;
 
-	if (!plan_is_split(p)) {
-		cli_free(layout);
+	if (!plan_is_split(p))
 		return;
-	}
+	layout = plan_layout(p);
 	printf("%-8s %s", "layout", layout);
 	if (w->ep > 1)
 		printf("; %" PRIu32 " rank%s divide%s the states of an expert", w->edp,

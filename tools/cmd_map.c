@@ -6,6 +6,7 @@
 
 #include "cli_map.h"
 #include "cli_verdict.h"
+#include "cli_view.h"
 
 static struct {
 	struct words state;
@@ -208,6 +209,8 @@ static void map_json(struct map *map)
 	json_begin(json, stdout, "map");
 	json_text(json, "path", map->info.path);
 	json_text(json, "fingerprint", map->info.fingerprint);
+	if (view_layout(map->ck))
+		json_text(json, "layout", view_layout(map->ck));
 	json_open(json, "files", '[');
 	for (uint64_t i = 0; !ckpt_file_get(map->ck, i, &file, NULL); i++) {
 		json_open(json, NULL, '{');

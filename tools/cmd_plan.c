@@ -14,7 +14,7 @@ static struct {
 	const char *stage, *ds_config, *dtype, *config;
 	uint64_t tp, pp, ep;
 	uint64_t gpus, gpus_per_node, micro, seq, accumulation, gpu_mem, host_mem, overhead;
-	int offload, recompute, attention, ops, engine, deepspeed;
+	int offload, recompute, attention, ops, engine, deepspeed, ranks;
 } want = { .offload = -1 };
 
 static const char *const offloads[] = { "none", "optimizer", "params", NULL };
@@ -60,6 +60,8 @@ static const struct opt own[] = {
 	{ "pp", 0, OPT_COUNT, &want.pp, "N", "pipeline stages (default 1)", 0 },
 	{ "ep", 0, OPT_COUNT, &want.ep, "N",
 	  "expert-parallel ranks, which have different experts (default 1)", 0 },
+	{ "ranks", 0, OPT_FLAG, &want.ranks, NULL,
+	  "list what each rank has: layers, experts, states, its optimizer file", OPT_RARE },
 	{ "gpus-per-node", 0, OPT_COUNT, &want.gpus_per_node, "N",
 	  "GPUs of a host (default 8)", OPT_RARE },
 	{ "gpu-mem", 0, OPT_OWN, &to_gpu_mem, "SIZE",
@@ -411,7 +413,9 @@ static int run(struct args *args)
 	status = read_setup(&p);
 	if (!status && ckpt_estimate(p.model, &p.setup, &p.est, &p.err))
 		status = failed(&p, NULL);
-	if (!status) {
+	if (!status && want.ranks) {
+		status = plan_ranks(&p) ? failed(&p, NULL) : EXIT_DONE;
+	} else if (!status) {
 		if (args->json)
 			plan_json(&p);
 		else

@@ -113,6 +113,13 @@ int ckpt_estimate(const struct ckpt_model *model, const struct ckpt_setup *setup
 				       nothing("model, setup", err);
 }
 
+int ckpt_rank_share(const struct ckpt_model *model, const struct ckpt_setup *setup, uint32_t rank,
+		    struct ckpt_rank_share *out, struct ckpt_err *err)
+{
+	return model && setup && out ? ck_rank_share(model, setup, rank, out, err) :
+				       nothing("model, setup", err);
+}
+
 const char *ckpt_phase_name(unsigned phase)
 {
 	switch (phase) {

@@ -76,8 +76,12 @@ static int check_stage(const struct ckpt_setup *s, const struct ckpt_share *w,
 {
 	if (s->engine != CKPT_ENGINE_DEEPSPEED)
 		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
-			       "ztrain has data-parallel ranks only, not tp %" PRIu32 ", pp %"
+			       "ztrain has equal ranks only, not tp %" PRIu32 ", pp %"
 			       PRIu32 ", ep %" PRIu32, w->tp, w->pp, w->ep);
+	if (s->stage == 3 && ck_share_is_one(w))
+		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
+			       "stage 3: each of %" PRIu32 " ranks has a part of every parameter; "
+			       "stages 0 to 2 have ranks to list", s->gpus);
 	if (s->stage == 3)
 		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
 			       "zckpt does not estimate stage 3 with tp %" PRIu32 ", pp %" PRIu32
@@ -87,6 +91,14 @@ static int check_stage(const struct ckpt_setup *s, const struct ckpt_share *w,
 			       "DeepSpeed has no stage 2 with pp %" PRIu32 ": use stage 0 or 1",
 			       w->pp);
 	return 0;
+}
+
+int ck_share_check(const struct ckpt_model *m, const struct ckpt_setup *s,
+		   const struct ckpt_share *w, struct ckpt_err *err)
+{
+	int rc = check_model(m, w, err);
+
+	return rc ? rc : check_stage(s, w, err);
 }
 
 int ck_share_init(const struct ckpt_model *m, const struct ckpt_setup *s, struct ckpt_share *out,
@@ -100,9 +112,7 @@ int ck_share_init(const struct ckpt_model *m, const struct ckpt_setup *s, struct
 	if (!ck_share_is_one(&w)) {
 		rc = check_ranks(s, &w, err);
 		if (!rc)
-			rc = check_model(m, &w, err);
-		if (!rc)
-			rc = check_stage(s, &w, err);
+			rc = ck_share_check(m, s, &w, err);
 	}
 	if (!rc)
 		*out = w;
@@ -111,8 +121,8 @@ int ck_share_init(const struct ckpt_model *m, const struct ckpt_setup *s, struct
 
 /* ---- the model of a rank ---- */
 
-/* Layers of the stages before 'stage': the first ones have one more where there is a rest. */
-static uint64_t layers_before(const struct ckpt_model *m, const struct ckpt_share *w,
+/* The first stages have one more where there is a rest. */
+uint64_t ck_share_first_layer(const struct ckpt_model *m, const struct ckpt_share *w,
 			      uint32_t stage)
 {
 	const uint64_t all = m->info.arch.layers, rest = all % w->pp;
@@ -127,7 +137,8 @@ static bool is_in(const struct ckpt_model *m, const struct ckpt_share *w, uint32
 		return stage == 0;
 	if (p->block == CK_BLOCK_BEHIND)
 		return stage == w->pp - 1;
-	return p->block > layers_before(m, w, stage) && p->block <= layers_before(m, w, stage + 1);
+	return p->block > ck_share_first_layer(m, w, stage) &&
+	       p->block <= ck_share_first_layer(m, w, stage + 1);
 }
 
 uint64_t ck_share_stage_params(const struct ckpt_model *m, const struct ckpt_share *w,
@@ -186,7 +197,7 @@ static int add_local(const struct ckpt_model *m, const struct ckpt_share *w,
 
 	p.numel = local_numel(m, w, &p);
 	if (p.block && p.block != CK_BLOCK_BEHIND)
-		p.block -= (uint32_t)layers_before(m, w, w->stage);
+		p.block -= (uint32_t)ck_share_first_layer(m, w, w->stage);
 	if (!p.expert || w->ep == 1)
 		return ck_model_add(out, &p, err);
 	if (!pair)
@@ -217,7 +228,7 @@ static void fill_arch(const struct ckpt_model *m, const struct ckpt_share *w,
 	uint32_t before = 0;
 
 	*a = m->info.arch;
-	a->layers = layers_before(m, w, w->stage + 1) - layers_before(m, w, w->stage);
+	a->layers = ck_share_first_layer(m, w, w->stage + 1) - ck_share_first_layer(m, w, w->stage);
 	a->heads /= w->tp;
 	a->kv_heads /= w->tp;
 	a->inter /= w->tp;

@@ -353,6 +353,50 @@ static int estimate_stages(const struct ck_estimating *all, struct ckpt_share *w
 	return 0;
 }
 
+int ck_rank_share(const struct ckpt_model *m, const struct ckpt_setup *setup, uint32_t rank,
+		  struct ckpt_rank_share *out, struct ckpt_err *err)
+{
+	struct ck_estimating e = { .flight = 1 };
+	struct ckpt_share w;
+	struct ckpt_model *l = NULL;
+	uint32_t in_stage;
+	int rc = fill_setup(m, setup, &e.s, err);
+
+	if (!rc)
+		rc = ck_share_init(m, &e.s, &w, err);
+	if (!rc)
+		rc = ck_share_check(m, &e.s, &w, err);
+	if (!rc && rank >= e.s.gpus)
+		rc = ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
+			     "rank %" PRIu32 " of %" PRIu32 ": the last is %" PRIu32, rank,
+			     e.s.gpus, e.s.gpus - 1);
+	if (rc)
+		return rc;
+	w.stage = rank / (w.tp * w.dp);
+	rc = ck_share_model(m, &w, &l, err);
+	if (rc)
+		return rc;
+	e.m = l;
+	e.share = &w;
+	e.s.gpus = w.dp;
+	e.dense_groups = w.ep > 1 ? m->info.groups : UINT32_MAX;
+	rc = cut_groups(&e, err);
+	count_share(l, &w);
+	in_stage = rank % (w.tp * w.dp);
+	if (!rc)
+		*out = (struct ckpt_rank_share){
+			.tp = in_stage % w.tp, .dp = in_stage / w.tp, .pp = w.stage,
+			.ep = in_stage % w.ep, .edp = in_stage / w.ep,
+			.first_layer = ck_share_first_layer(m, &w, w.stage), .layers = w.layers,
+			.first_expert = in_stage % w.ep * (m->info.arch.experts / w.ep),
+			.experts = l->info.arch.moe_layers ? m->info.arch.experts / w.ep : 0,
+			.params = w.params, .expert_params = w.expert_params,
+			.states = e.s.stage ? e.part : l->info.trainable,
+		};
+	ck_model_free(l);
+	return rc;
+}
+
 int ck_estimate(const struct ckpt_model *m, const struct ckpt_setup *setup,
 		struct ckpt_estimate *out, struct ckpt_err *err)
 {

@@ -49,6 +49,12 @@ int ck_share_model(const struct ckpt_model *m, const struct ckpt_share *share,
 /* Elements of a stage, over all of its ranks. */
 uint64_t ck_share_stage_params(const struct ckpt_model *m, const struct ckpt_share *share,
 			       uint32_t stage);
+/* The first layer of a stage, from 0. */
+uint64_t ck_share_first_layer(const struct ckpt_model *m, const struct ckpt_share *share,
+			      uint32_t stage);
+/* CKPT_E_USAGE: a model of which no parts are known; a stage that has none. */
+int ck_share_check(const struct ckpt_model *m, const struct ckpt_setup *setup,
+		   const struct ckpt_share *share, struct ckpt_err *err);
 static inline bool ck_share_is_one(const struct ckpt_share *share)
 {
 	return share->tp == 1 && share->pp == 1 && share->ep == 1;
@@ -75,6 +81,8 @@ const char *ck_count(struct ck_counts *counts, uint64_t n);
 
 int ck_estimate(const struct ckpt_model *m, const struct ckpt_setup *setup,
 		struct ckpt_estimate *out, struct ckpt_err *err);
+int ck_rank_share(const struct ckpt_model *m, const struct ckpt_setup *setup, uint32_t rank,
+		  struct ckpt_rank_share *out, struct ckpt_err *err);
 int ck_setup_read(const char *path, struct ckpt_setup *setup, unsigned *said_out,
 		  struct ckpt_err *err);
 

@@ -242,8 +242,10 @@ int ck_model_count(uint64_t params, struct ckpt_model **out, struct ckpt_err *er
 		rc = ck_fail_nomem(err, "a model", sizeof(what));
 	if (!rc && best->info.params != params) {
 		scale(best, params);
-		if (!best->info.assumed)
+		if (!best->info.assumed) {
 			memset(&best->info.arch, 0, sizeof(best->info.arch));
+			best->shaped = false;
+		}
 		ck_model_sum(best);
 	}
 out:

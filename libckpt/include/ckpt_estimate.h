@@ -257,6 +257,25 @@ struct ckpt_estimate {
 CKPT_API int ckpt_estimate(const struct ckpt_model *model, const struct ckpt_setup *setup,
 			   struct ckpt_estimate *out, struct ckpt_err *err);
 
+/* What a rank has, by the rule of DeepSpeed's AutoTP, AutoEP and pipelines. */
+struct ckpt_rank_share {
+	/* Its places: rank = (pp x ranks of dp + dp) x ranks of tp + tp. */
+	uint32_t tp, pp, dp;
+	uint32_t ep, edp;	/* which experts it has; its place among ranks with the same */
+	uint64_t first_layer, layers;
+	uint64_t first_expert, experts;	/* of each layer with experts */
+	uint64_t params;		/* elements; of a vocabulary cut unevenly, the most */
+	uint64_t expert_params;		/* of them, of experts */
+	uint64_t states;	/* elements of its masters and of each moment, with padding */
+};
+
+/*
+ * Rank 'rank' of setup->gpus.  Fails as ckpt_estimate(), and with CKPT_E_USAGE for a rank that does
+ * not exist, a model without a known shape, stage 3, and ztrain.
+ */
+CKPT_API int ckpt_rank_share(const struct ckpt_model *model, const struct ckpt_setup *setup,
+			     uint32_t rank, struct ckpt_rank_share *out, struct ckpt_err *err);
+
 /*
  * A phase in a sentence: CKPT_PHASE_LOSS is "at the start of the backward pass", "always" is any
  * number that is not one phase.  Static string, never freed.

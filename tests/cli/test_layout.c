@@ -1,7 +1,7 @@
 /*
  * How the ranks that wrote a checkpoint divided the model: what readers give as the fact "layout"
- * must be what inspect and doctor say.  If it is lost, a user resumes with other sizes.  The step
- * here is a native one whose manifest gets the fact, and its sum anew.
+ * must be what inspect, doctor and map say.  If it is lost, a user resumes with other sizes.  The
+ * step here is a native one whose manifest gets the fact, and its sum again.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -54,7 +54,7 @@ static void add_layout(const char *path)
 	free(text);
 }
 
-static void inspect_and_doctor_say_how_the_ranks_divide_the_model(void **state)
+static void inspect_doctor_and_map_say_how_the_ranks_divide_the_model(void **state)
 {
 	char *src = t_fmt("%s/deepspeed/ds0.19.8-z2-bf16-w3/ckpt", getenv("ZCKPT_FIXTURES"));
 	char *dir = t_dir_new(), *dst = t_fmt("%s/run", dir);
@@ -71,6 +71,8 @@ static void inspect_and_doctor_say_how_the_ranks_divide_the_model(void **state)
 	run_and_find("inspect", "-v", dst, "\nlayout       tp 2 x pp 2 x ep 4 x dp 8\n");
 	run_and_find("inspect", "--json", dst, "\"layout\": \"tp 2 x pp 2 x ep 4 x dp 8\"");
 	run_and_find("doctor", "-v", dst, ", 3 ranks, tp 2 x pp 2 x ep 4 x dp 8, step 3");
+	run_and_find("map", NULL, dst, ": native, tp 2 x pp 2 x ep 4 x dp 8, stage 2");
+	run_and_find("map", "--json", dst, "\"layout\": \"tp 2 x pp 2 x ep 4 x dp 8\"");
 	/* the ranks of another form are others */
 	free(dst);
 	dst = t_fmt("%s/again", dir);
@@ -90,7 +92,7 @@ static void inspect_and_doctor_say_how_the_ranks_divide_the_model(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(inspect_and_doctor_say_how_the_ranks_divide_the_model),
+		cmocka_unit_test(inspect_doctor_and_map_say_how_the_ranks_divide_the_model),
 	};
 
 	if (!getenv("ZCKPT_FIXTURES"))

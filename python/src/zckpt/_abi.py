@@ -243,6 +243,7 @@ class ckpt_term(Structure): pass
 class ckpt_save(Structure): pass
 class ckpt_share(Structure): pass
 class ckpt_estimate(Structure): pass
+class ckpt_rank_share(Structure): pass
 class ckpt_ds_estimate(Structure): pass
 class ckpt_latest(Structure): pass
 class ckpt_step_there(Structure): pass
@@ -765,6 +766,20 @@ ckpt_estimate._fields_ = [
     ("save", ckpt_save),
     ("share", ckpt_share),
 ]
+ckpt_rank_share._fields_ = [
+    ("tp", c_uint32),
+    ("pp", c_uint32),
+    ("dp", c_uint32),
+    ("ep", c_uint32),
+    ("edp", c_uint32),
+    ("first_layer", c_uint64),
+    ("layers", c_uint64),
+    ("first_expert", c_uint64),
+    ("experts", c_uint64),
+    ("params", c_uint64),
+    ("expert_params", c_uint64),
+    ("states", c_uint64),
+]
 ckpt_ds_estimate._fields_ = [
     ("cpu_bytes", c_uint64),
     ("gpu_bytes", c_uint64),
@@ -1087,6 +1102,7 @@ FUNCTIONS = {
     "ckpt_model_free": (None, [c_void_p]),
     "ckpt_setup_read": (c_int, [c_char_p, POINTER(ckpt_setup), POINTER(c_uint), POINTER(ckpt_err)]),
     "ckpt_estimate": (c_int, [c_void_p, POINTER(ckpt_setup), POINTER(ckpt_estimate), POINTER(ckpt_err)]),
+    "ckpt_rank_share": (c_int, [c_void_p, POINTER(ckpt_setup), c_uint32, POINTER(ckpt_rank_share), POINTER(ckpt_err)]),
     "ckpt_phase_name": (c_char_p, [c_uint]),
     "ckpt_ds_zero2": (c_int, [c_uint64, c_uint32, c_uint32, c_int, c_double, POINTER(ckpt_ds_estimate)]),
     "ckpt_ds_zero3": (c_int, [c_uint64, c_uint64, c_uint32, c_uint32, c_int, c_int, c_int, c_double, POINTER(ckpt_ds_estimate)]),
