@@ -43,10 +43,10 @@ for name in mc0.12.3-mixtral-ep2 mc0.14.0-mixtral-ep2-grouped mc0.14.0-qwen3-tp2
 done
 echo '== not whole'
 refused() {
-	zckpt verify $N "$1" > out 2>&1
+	zckpt verify ${2-$N} "$1" > out 2>&1
 	printf 'verify %d: ' $?
 	head -n 1 out
-	zckpt convert $N -q "$1" out.safetensors 2>&1 | grep -v hint | head -n 2
+	zckpt convert ${2-$N} -q "$1" out.safetensors 2>&1 | grep -v hint | head -n 2
 	test ! -e out.safetensors || echo written
 }
 for name in common-hostile common-missing hole; do
@@ -60,7 +60,7 @@ for name in metadata.json .metadata __0_0.distcp; do
 done
 cp -r "$M/mc0.19.0-llama-tp2-dp2/ckpt/iter_0000003" new
 rm new/metadata.json
-refused new
+refused new ''
 rm -rf cut
 cp -r run cut
 truncate -s 30000 cut/iter_0000003/__0_0.distcp
