@@ -173,7 +173,8 @@ static void rows_of_padding_are_cut_and_rows_that_are_missing_refused(void **sta
 
 static void experts_are_one_axis_or_one_tensor_each(void **state)
 {
-	static const char config[] = "{\"n\":2,\"experts\":2,\"hidden\":3,\"inter\":1,\"dense\":[0]}";
+	static const char config[] = "{\"n\":2,\"experts\":2,\"hidden\":3,\"inter\":1,"
+				     "\"dense\":[0]}";
 
 	(void)state;
 	expect(moe, config, "layers.0.fc1 2 3; layers.1.e.fc1 2 2 3",
@@ -181,7 +182,8 @@ static void experts_are_one_axis_or_one_tensor_each(void **state)
 	       "g.1.0[1,3] 0,0,0+1,1,3;g.1.1[1,3] 1,0,0+1,1,3;"
 	       "u.1.0[1,3] 0,1,0+1,1,3;u.1.1[1,3] 1,1,0+1,1,3;");
 	expect(moe, config,
-	       "layers.0.fc1 2 3; layers.1.e.0.fc1_w 1 3; layers.1.e.0.fc1_v 1 3; layers.1.e.1.fc1 2 3",
+	       "layers.0.fc1 2 3; layers.1.e.0.fc1_w 1 3; layers.1.e.0.fc1_v 1 3; "
+	       "layers.1.e.1.fc1 2 3",
 	       "g.0[1,3] 0,0+1,3;u.0[1,3] 1,0+1,3;g.1.0[1,3] 0,0+1,3;u.1.0[1,3] 0,0+1,3;"
 	       "g.1.1[1,3] 0,0+1,3;u.1.1[1,3] 1,0+1,3;");
 	/* layers and experts as axes */
@@ -196,7 +198,8 @@ static void which_layers_have_experts_is_as_the_configuration_says(void **state)
 	       "layers.0.e.fc1 1 2 3; layers.1.fc1 2 3", "layer 0 has no experts");
 	expect(moe, "{\"n\":2,\"experts\":1,\"hidden\":3,\"inter\":1,\"step\":2}",
 	       "layers.0.fc1 2 3; layers.1.e.fc1 1 2 3",
-	       "g.0[1,3] 0,0+1,3;u.0[1,3] 1,0+1,3;g.1.0[1,3] 0,0,0+1,1,3;u.1.0[1,3] 0,1,0+1,1,3;");
+	       "g.0[1,3] 0,0+1,3;u.0[1,3] 1,0+1,3;g.1.0[1,3] 0,0,0+1,1,3;"
+	       "u.1.0[1,3] 0,1,0+1,1,3;");
 	refuse(moe, "{\"n\":2,\"experts\":1,\"hidden\":3,\"inter\":1,\"first\":1}",
 	       "layers.e.fc1 2 1 2 3", "layer 0 has no experts");
 }
@@ -214,10 +217,11 @@ static void every_tensor_is_made_once(void **state)
 	refuse(moe, config, "layers.2.e.fc1 1 2 3", "layer 2 of 2");
 	refuse(moe, config, "layers.0.e.1.fc1 2 3", "expert 1 of 1");
 	refuse(moe, config, "layers.00.e.0.fc1 2 3", "no place");
-	refuse(moe, config, "layers.e.fc1 3 1 2 3", "its shape is [3, 1, 2, 3], and a model of these "
-	       "sizes has [2, 1, 2, 3]");
+	refuse(moe, config, "layers.e.fc1 3 1 2 3",
+	       "its shape is [3, 1, 2, 3], and a model of these sizes has [2, 1, 2, 3]");
 	refuse(moe, config, "layers.e.fc1 2 2 3", "its shape is");
-	refuse(moe, "{\"n\":2,\"experts\":1,\"hidden\":3}", "layers.e.fc1 2 1 2 3", "inter is missing");
+	refuse(moe, "{\"n\":2,\"experts\":1,\"hidden\":3}", "layers.e.fc1 2 1 2 3",
+	       "inter is missing");
 	refuse(qkv, "{\"n\":1,\"hidden\":8,\"heads\":3,\"dim\":2,\"kv\":2}", "layers.qkv 1 14 8",
 	       "no multiple");
 }
@@ -254,7 +258,8 @@ static struct ck_val *number_val(int64_t n)
 /* A configuration whose heads have the same shapes as the run's is still another model's. */
 static void heads_must_be_those_of_the_run(void **state)
 {
-	static const char table[] = "size L n\nsize h heads | num_attention_heads same\nsize D dim\n"
+	static const char table[] = "size L n\nsize D dim\n"
+				    "size h heads | num_attention_heads same\n"
 				    "needs swiglu=1\nlayers.{L}.o [h*D]\n\to.{L}\n";
 	struct ck_val *item[4] = { text_val("num_attention_heads"), number_val(4),
 				   text_val("swiglu"), number_val(1) };
