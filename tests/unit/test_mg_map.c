@@ -159,7 +159,8 @@ static void query_key_and_value_are_taken_from_every_group(void **state)
 static void rows_of_padding_are_cut_and_rows_that_are_missing_refused(void **state)
 {
 	struct job j;
-	static const char cut[] = "size V vocab\nsize H hidden\nmodel.emb [*, H]\n\tembed V\n\tcut\n";
+	static const char cut[] = "size V vocab\nsize H hidden\nmodel.emb [*, H]\n"
+				  "\tembed V\n\tcut\n";
 
 	(void)state;
 	expect(cut, "{\"vocab\":5,\"hidden\":2}", "model.emb 8 2", "embed[5,2] 0,0+5,2;");
