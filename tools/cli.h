@@ -46,6 +46,7 @@ struct args {
 	const char *tag_option;	/* the one that 'tag' is of, if it is not --tag */
 	struct words as_warning;
 	int keep_values;	/* of the verb: it writes a step */
+	int find_states;	/* asked for, or the verb needs them */
 	uint64_t threads;
 	struct ckpt_limits limits;
 	/* which tensors */
@@ -81,6 +82,8 @@ extern const char *cli_aux;	/* --aux of these */
 	  "config.json of the model (default: found beside it)", OPT_RARE }, \
 	{ "vocab", 0, OPT_COUNT, &cli_args.vocab, "N", \
 	  "rows of the vocabulary without padding", OPT_RARE }, \
+	{ "find-states", 0, OPT_FLAG, &cli_args.find_states, NULL, \
+	  "find Megatron-Core's states without names by content; reads all weights", OPT_RARE }, \
 	{ "tp-rules", 0, OPT_TEXT, &cli_args.tp_rules, "FILE", \
 	  "how tensor-parallel slices are joined, where the files do not say it", OPT_RARE }
 extern struct opt_own cli_limit;
@@ -230,6 +233,8 @@ const volatile int *signals_catch(void);
 /* If one of them came, dies of it. */
 void signals_die(void);
 
+/* Do words of --state name another state than the weight? */
+int cli_is_beyond_weight(const struct words *states);
 /* What the options say about opening. */
 void cli_open_opts(const struct args *args, struct ckpt_open_opts *opts_out);
 /* Opens the sources; 0, or the exit status after cli_fail(), with --json for 'verb'. */

@@ -60,6 +60,14 @@ static const char *const *as_warning(const struct args *args)
 	return ids.list;
 }
 
+int cli_is_beyond_weight(const struct words *states)
+{
+	for (size_t i = 0; i < states->n; i++)
+		if (strcmp(states->list[i], "weight"))
+			return 1;
+	return 0;
+}
+
 void cli_open_opts(const struct args *args, struct ckpt_open_opts *opts_out)
 {
 	*opts_out = (struct ckpt_open_opts){
@@ -70,6 +78,7 @@ void cli_open_opts(const struct args *args, struct ckpt_open_opts *opts_out)
 		.as_warning = as_warning(args),
 		.subtree = args->subtree,
 		.keep_values = args->keep_values,
+		.find_states = args->find_states,
 		.names = args->names,
 		.model_config = args->model_config,
 		.tp_rules = args->tp_rules,

@@ -161,6 +161,7 @@ static int run(struct args *args)
 		return cli_wrong(&cmd_cat, "binary output is not for a terminal; use --to "
 			"text, "
 				 "-o FILE or a pipe");
+	args->find_states |= want.state && strcmp(want.state, "weight") != 0;
 	status = dtype_of(&opts.dtype);
 	words_add(&source, args->rest.list[0]);
 	if (!status)

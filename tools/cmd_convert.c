@@ -547,8 +547,11 @@ static int run(struct args *args)
 	} };
 	struct verb *verb = &job.verb;
 	const double clock = progress_clock();
-	int status = parse_options(&job);
+	int status;
 	double began;
+
+	args->find_states |= cli_is_beyond_weight(&want.state);
+	status = parse_options(&job);
 
 	status = team_start(args, status, verb->dst);
 	if (status)

@@ -80,11 +80,13 @@ static int is_format(const char *path, const char *format)
 static int open_both(struct two *two)
 {
 	const struct args *args = two->args;
-	struct args first = *args, second = *args;
+	struct args first = *args, second;
 	struct words a = { 0 }, b = { 0 };
 	struct ckpt_err err = { 0 };
 	int status;
 
+	first.find_states |= cli_is_beyond_weight(&want.state);
+	second = first;
 	words_add(&a, args->rest.list[0]);
 	words_add(&b, args->rest.list[args->rest.n - 1]);
 	second.tag = want.tag2;

@@ -315,6 +315,7 @@ static int run(struct args *args)
 
 	if (!args->rest.n)
 		return cli_wrong(&cmd_digest, "digest needs a checkpoint");
+	args->find_states |= cli_is_beyond_weight(&want.state);
 	status = cli_select(&cmd_digest, args, &select);
 	if (!status && want.check)
 		status = list_read(&saved, want.check);

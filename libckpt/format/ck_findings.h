@@ -36,6 +36,8 @@
 	X(PART_OF_STEP, WARN, MISMATCH, "this is one file of a step that has many")                \
 	X(NOT_IN_CHECKPOINT, WARN, MISMATCH, "the step does not contain this")                     \
 	X(STATES_SHIFTED, WARN, MISMATCH, "the writer has shifted the states of a parameter")      \
+	X(STATES_UNSEARCHED, INFO, OK, "optimizer states without names are left out")              \
+	X(STATES_UNNAMED, WARN, MISMATCH, "it is unknown whose these optimizer states are")        \
 	X(OPTIMIZER_STEP_DIFFERS, WARN, MISMATCH,                                                  \
 	  "the optimizer counts other steps than the model files")                                 \
 	X(STATE_EMPTY, INFO, OK, "saved before the first optimizer step")                          \

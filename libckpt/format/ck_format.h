@@ -42,6 +42,7 @@ struct ck_input {
 	const char *subtree;		/* entry of a torch file that is asked for, or NULL */
 	const char *names, *model_config, *tp_rules;	/* as struct ckpt_open_opts has them */
 	uint64_t vocab_size;
+	bool find_states;		/* by content, where they have no names */
 	bool find_model;		/* of a torch file: look for the model in it */
 	uint32_t threads;
 	struct ckpt_limits limits;	/* filled in */

@@ -306,6 +306,13 @@ struct ckpt_open_opts {
 	 */
 	int keep_values;
 	/*
+	 * 1: find optimizer states that have no names, as Megatron-Core saves them by default, by
+	 * their content.  Opening then reads all weights and all masters; a state whose place is
+	 * not certain is left out (finding STATES_UNNAMED).  0: none of them is in the index
+	 * (finding STATES_UNSEARCHED), unless a verb of the program is asked for a state.
+	 */
+	int find_states;
+	/*
 	 * Of a checkpoint of Megatron-Core: "hf" = names and shapes of transformers, "native" = its
 	 * own, or the path of a file with a table of names.  NULL: "hf" where the model is of a
 	 * known family, else "native".

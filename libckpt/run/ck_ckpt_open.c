@@ -124,6 +124,7 @@ int ck_ckpt_open(const struct ck_formats *formats, const char *const *paths, siz
 		in.model_config = o.model_config;
 		in.tp_rules = o.tp_rules;
 		in.vocab_size = o.vocab_size;
+		in.find_states = o.find_states;
 		in.find_model = true;
 		if (!o.keep_values)
 			in.kept = NULL;

@@ -354,6 +354,7 @@ ckpt_open_opts._fields_ = [
     ("as_warning", POINTER(c_char_p)),
     ("subtree", c_char_p),
     ("keep_values", c_int),
+    ("find_states", c_int),
     ("names", c_char_p),
     ("model_config", c_char_p),
     ("tp_rules", c_char_p),

@@ -256,7 +256,8 @@ class Checkpoint(Mapping):  # type: ignore[type-arg]
     def __init__(self, paths: Sequence[Path], *, tag: Optional[str] = None, subtree: Optional[str] = None,
                  as_warning: Iterable[str] = (), threads: int = 0, framework: str = "numpy",
                  limits: Optional[Dict[str, int]] = None, keep_values: bool = False, names: Optional[Path] = None,
-                 model_config: Optional[Path] = None, tp_rules: Optional[Path] = None, vocab_size: int = 0):
+                 model_config: Optional[Path] = None, tp_rules: Optional[Path] = None, vocab_size: int = 0,
+                 find_states: bool = False):
         if framework in ("pt", "torch"):
             framework = "torch"
         elif framework in ("np", "numpy"):
@@ -269,7 +270,7 @@ class Checkpoint(Mapping):  # type: ignore[type-arg]
             call("ckpt_limits_set", byref(bounds), encode(name), value)
         opts = sized(abi.ckpt_open_opts, tag=encode(tag) if tag is not None else None, threads=threads,
                      limits=ctypes.pointer(bounds), as_warning=strings(as_warning),
-                     subtree=encode(subtree) if subtree is not None else None, keep_values=int(keep_values),
+                     subtree=encode(subtree) if subtree is not None else None, keep_values=int(keep_values), find_states=int(find_states),
                      names=encode(names) if names is not None else None, vocab_size=vocab_size,
                      model_config=encode(model_config) if model_config is not None else None,
                      tp_rules=encode(tp_rules) if tp_rules is not None else None)
@@ -505,6 +506,7 @@ def open(path: Union[Path, Sequence[Path]], tag: Optional[str] = None, **options
     limits      bounds of docs/limits.md by name, such as {"pickle_bytes": 2 << 30}
     names       of a Megatron-Core checkpoint: "hf", "native", or a file with a table of names
     model_config  config.json of the model, or its folder (default: found beside the checkpoint)
+    find_states  find optimizer states without names by content (Megatron-Core): reads all weights
     vocab_size  rows of the vocabulary without padding (default: as config.json says)
     tp_rules    a JSON file that says how tensor-parallel slices are joined
     """
