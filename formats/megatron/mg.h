@@ -65,6 +65,7 @@ struct mg_param {
 	uint64_t numel;
 	const struct dcp_item *item;	/* of the weight */
 	const char *no_states;		/* why states are left out (a clause), or NULL */
+	bool has_some_states;		/* of some blocks only: other targets have no states */
 	int32_t group;			/* of the optimizer; -1 = not known */
 	struct mg_state state[MG_STATES];
 };

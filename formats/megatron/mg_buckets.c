@@ -112,6 +112,7 @@ static void report_param(struct mg_find *s, uint64_t param, const struct tally *
 		return;
 	if (!t->found)
 		p->no_states = "it is unknown where they are in the optimizer's buckets";
+	p->has_some_states = true;
 	ck_findings_add(s->mg->fs.f, CK_FINDING_STATES_UNNAMED, p->key,
 			"of %" PRIu64 " of %" PRIu64 " blocks it is unknown where their states "
 			"are: %s", n - t->found, n,

@@ -37,8 +37,8 @@ static int is_covered(struct mg *mg, const struct mg_param *p, enum mg_which whi
 		rc = ck_tiles_check(tiles, &fault, err);
 	if (rc)
 		return rc;
-	*yes = !fault.odd;
-	if (fault.odd)
+	*yes = !fault.odd || (which != MG_W && p->has_some_states && !fault.twice);
+	if (!*yes)
 		ck_findings_add(mg->fs.f, CK_FINDING_LENGTH_WRONG, it ? it->flat : p->key,
 				"its chunks in '.metadata' %s element %" PRIu64 " of %" PRIu64
 				" (files of two saves in one folder?)", fault.twice ?
@@ -67,6 +67,21 @@ static int put_target(struct mg *mg, const struct mg_target *t, uint32_t tensor,
 	return ck_index_state_end(ix, NULL, err);
 }
 
+/* A target whose state is not there, of a parameter that has states of others: a finding says so. */
+static int put_some(struct mg *mg, const struct mg_target *t, uint32_t tensor, enum mg_which which,
+		    struct ck_tiles *tiles, struct ckpt_err *err)
+{
+	struct ckpt_err inner = { 0 };
+	int rc = put_target(mg, t, tensor, which, tiles, &inner);
+
+	if (!rc || (rc == -CKPT_E_MISMATCH && which != MG_W &&
+		    mg->param[t->param].has_some_states))
+		return 0;
+	if (err)
+		*err = inner;
+	return rc;
+}
+
 /* One state of all the targets of a parameter, which are mg->by_param[first .. end). */
 static int add_state(struct mg *mg, uint64_t param, enum mg_which which, const uint64_t *order,
 		     uint64_t n, const uint32_t *tensor, struct ck_tiles *tiles,
@@ -81,8 +96,8 @@ static int add_state(struct mg *mg, uint64_t param, enum mg_which which, const u
 	rc = is_covered(mg, p, which, tiles, &yes, err);
 	for (uint64_t i = 0; !rc && yes && i < n; i++)
 		if (tensor[order[i]] != CK_NONE)
-			rc = put_target(mg, &mg->target[order[i]], tensor[order[i]], which, tiles,
-					err);
+			rc = put_some(mg, &mg->target[order[i]], tensor[order[i]], which, tiles,
+				      err);
 	return rc;
 }
 

@@ -52,6 +52,12 @@ static uint64_t aligned(uint64_t end, uint64_t base)
 	return over ? end + MGP_ALIGN - over : end;
 }
 
+/* Is what follows the last tile at most the gap before a parameter that begins elsewhere? */
+static bool is_end(const struct mgp_bucket *b, const struct node *n)
+{
+	return n->end == b->numel || aligned(n->end, n->base) == b->numel;
+}
+
 /* May a parameter begin or end there? */
 static bool is_border(const struct mgp_bucket *b, uint64_t at)
 {
@@ -226,13 +232,13 @@ static int mark(struct walk *w, struct ckpt_err *err)
 	for (uint64_t i = 0; i < w->nnodes; i++) {
 		struct node *n = &w->node[order[i].node];
 
-		n->leads = aligned(n->end, n->base) == b->numel;
+		n->leads = is_end(b, n);
 		for (uint32_t e = n->edge; e != MGP_NONE; e = w->edge[e].next)
 			n->leads |= w->node[w->edge[e].to].leads;
 	}
 	if (!w->node[0].leads) {
 		b->why = "no weight rounds to what is";
-		b->at = aligned(order[0].end, w->node[order[0].node].base);
+		b->at = ck_min_u64(aligned(order[0].end, w->node[order[0].node].base), b->numel);
 	}
 	ck_free(order);
 	return 0;
@@ -269,7 +275,7 @@ static int follow(struct walk *w, struct ckpt_err *err)
 				forks |= only != NULL;
 				only = &w->edge[e];
 			}
-		if (forks || (only && aligned(n->end, n->base) == w->b->numel)) {
+		if (forks || (only && is_end(w->b, n))) {
 			w->b->why = "more than one way fits";
 			w->b->at = n->end;
 			p->ntiles = had;
