@@ -202,8 +202,8 @@ int ck_mg_buckets_find(struct mg *mg, struct ckpt_err *err)
 	for (uint64_t i = 0; i < mg->nparams; i++)
 		mg->param[i].no_states = "they are in buckets without names";
 	ck_findings_add(mg->fs.f, CK_FINDING_STATES_UNSEARCHED, mg->fs.at.where,
-			"the optimizer's states are in %" PRIu64 " items without names and are left "
-			"out; --find-states finds them by their content (it reads all weights and %"
-			PRIu64 " bytes of masters)", n, bytes);
+			"the optimizer's states are in %" PRIu64 " items without names and are "
+			"left out; --find-states finds them by content (it reads all weights and "
+			"%" PRIu64 " bytes of masters)", n, bytes);
 	return 0;
 }

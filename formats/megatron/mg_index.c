@@ -67,7 +67,7 @@ static int put_target(struct mg *mg, const struct mg_target *t, uint32_t tensor,
 	return ck_index_state_end(ix, NULL, err);
 }
 
-/* A target whose state is not there, of a parameter that has states of others: a finding says so. */
+/* A target may lack the state that others of its parameter have: a finding names the parameter. */
 static int put_some(struct mg *mg, const struct mg_target *t, uint32_t tensor, enum mg_which which,
 		    struct ck_tiles *tiles, struct ckpt_err *err)
 {

@@ -1,10 +1,10 @@
 /*
  * mg_places.c -- the tiles of a bucket.
  *
- * A bucket is parameters one after the other, each from a multiple of 64 elements on, so a tile ends
- * where it ends and the next one begins less than 64 elements later.  All ways to lay blocks that
- * fit from the first element to the last are a graph: nodes are the ends of tiles, edges are tiles.
- * The bucket is known if exactly one way leads through it.
+ * A bucket is parameters one after the other, each from a multiple of 64 elements on, so the next
+ * tile begins less than 64 elements after the end of the last one.  All ways to lay blocks that fit
+ * from the first element to the last are a graph: nodes are the ends of tiles, edges are tiles.  The
+ * bucket is known if exactly one way leads through it.
  *
  * Where the files say where parameters begin and end, tiles begin and end there.  Where buckets are
  * joined to one row, a bucket begins where the last one ended, at any element, and counts multiples
@@ -251,7 +251,8 @@ static int add_tile(struct mgp *p, uint32_t bucket, uint32_t class, uint64_t at,
 
 	if (!rc)
 		p->tile[p->ntiles++] = (struct mgp_tile){
-			.bucket = bucket, .class = class, .chunk = MGP_NONE, .next = MGP_NONE, .at = at,
+			.bucket = bucket, .class = class, .chunk = MGP_NONE, .next = MGP_NONE,
+			.at = at,
 		};
 	return rc;
 }

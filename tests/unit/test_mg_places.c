@@ -1,8 +1,8 @@
 /*
  * test_mg_places.c -- whose is each piece of a bucket without names?
  *
- * If this is wrong, a parameter gets the optimizer state of another one, and a run that resumes with
- * it is worse, without a message.
+ * If this is wrong, a parameter gets the optimizer state of another one.  A run that resumes with it
+ * is worse, without a message.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -179,7 +179,8 @@ static void search(void)
 	for (uint32_t i = 0; i < m.p.nchunks; i++)
 		m.chunk[i].src = m.weights;
 	for (uint32_t b = 0; b < m.p.nbuckets; b++) {
-		assert_int_equal(ck_src_mem(m.row[b], sizeof(m.row[b]), "row", &m.rows[b], NULL), 0);
+		assert_int_equal(ck_src_mem(m.row[b], sizeof(m.row[b]), "row", &m.rows[b], NULL),
+				 0);
 		for (uint64_t r = 0; r < m.bucket[b].nruns; r++)
 			m.run[b][r].src = m.rows[b];
 		m.bucket[b].run = m.run[b];
@@ -307,7 +308,9 @@ static void zero_biases_are_told_apart_by_their_layers(void **state)
 static void swap(uint32_t b, uint32_t x, uint32_t y)
 {
 	for (uint64_t k = 0; k < m.chunk[x].numel; k++) {
-		float *p = &m.row[b][m.place[b][x] + k], *q = &m.row[b][m.place[b][y] + k], was = *p;
+		float *p = &m.row[b][m.place[b][x] + k];
+		float *q = &m.row[b][m.place[b][y] + k];
+		const float was = *p;
 
 		*p = *q;
 		*q = was;
