@@ -68,6 +68,8 @@ static int look_at(struct mg_find *s, const char *key, struct shape_of *out, str
 		out->expert = cut_number(plain, EXPERTS);
 		out->expert_axis = out->expert < 0;
 	}
+	if (s->mg->model.has_args && !s->mg->model.swiglu)
+		return 0;
 	out->is_gated = ends_in(key, "linear_fc1.weight") || ends_in(key, "linear_fc1.bias");
 	if (ends_in(key, "linear_fc1.weight_w") || ends_in(key, "linear_fc1.bias_w")) {
 		char *other = ck_arena_strdup(&s->arena, key);
@@ -101,11 +103,15 @@ static int add_chunk(struct mg_find *s, const struct shape_of *k, uint32_t key, 
 		.numel = pc->count, .key = key, .layer = MGP_NONE, .half = MGP_NONE,
 		.dtype = pc->extent.dtype,
 	};
+	const char *name = p->key;
 	uint64_t cap = s->chunk_cap, layer = k->layer < 0 ? UINT64_MAX : (uint64_t)k->layer;
 	int rc;
 
 	if (k->layer_axis && pc->offset && p->ndim && pc->size[0] == 1)
 		layer = pc->offset[0];
+	c.side = !strncmp(name, "embedding.", 10) ? MGP_BEFORE :
+		 !strncmp(name, "output_layer.", 13) || !strncmp(name, "decoder.final_", 14) ?
+			 MGP_AFTER : MGP_ANYWHERE;
 	if (k->expert >= 0)
 		c.expert = (uint32_t)k->expert + 1;
 	if (k->expert_axis && pc->offset && p->ndim > k->layer_axis)
@@ -196,6 +202,77 @@ static int join_halves(struct mg_find *s, struct ckpt_err *err)
 	return rc;
 }
 
+struct by_block {
+	const struct mg_find *s;
+	uint32_t chunk;
+};
+
+static int compare_blocks(const struct mg_find *s, uint32_t a, uint32_t b, bool *same_out)
+{
+	const struct mgp_chunk *x = &s->places.chunk[a], *y = &s->places.chunk[b];
+	const struct mg_param *p = &s->mg->param[s->spot[a].param];
+	const struct mg_piece *m = &p->state[MG_W].piece[s->spot[a].piece], *n;
+
+	*same_out = false;
+	if (s->spot[a].param != s->spot[b].param)
+		return s->spot[a].param < s->spot[b].param ? -1 : 1;
+	if (x->layer != y->layer)
+		return x->layer < y->layer ? -1 : 1;
+	if (x->expert != y->expert)
+		return x->expert < y->expert ? -1 : 1;
+	*same_out = true;
+	n = &p->state[MG_W].piece[s->spot[b].piece];
+	for (uint32_t d = 0; m->offset && n->offset && d < p->ndim; d++)
+		if (m->offset[d] != n->offset[d])
+			return m->offset[d] < n->offset[d] ? -1 : 1;
+	return 0;
+}
+
+static int by_block(const void *a, const void *b)
+{
+	const struct by_block *x = a, *y = b;
+	bool same;
+
+	return compare_blocks(x->s, x->chunk, y->chunk, &same);
+}
+
+/* Blocks of one parameter, layer and expert are slices of as many ranks, in their order. */
+static int number_slices(struct mg_find *s, struct ckpt_err *err)
+{
+	struct mgp *p = &s->places;
+	struct by_block *all = ck_alloc_array(p->nchunks, sizeof(*all));
+	bool same;
+
+	if (!all)
+		return ck_fail_nomem(err, "slices", p->nchunks);
+	for (uint32_t i = 0; i < p->nchunks; i++) {
+		all[i] = (struct by_block){ s, i };
+		if (p->chunk[i].half != MGP_NONE)
+			p->chunk[p->chunk[i].half].is_half = true;
+	}
+	qsort(all, p->nchunks, sizeof(*all), by_block);
+	for (uint32_t i = 0, end; i < p->nchunks; i = end) {
+		uint32_t n = 0;
+
+		for (end = i; end < p->nchunks; end++) {
+			compare_blocks(s, all[i].chunk, all[end].chunk, &same);
+			if (!same)
+				break;
+			if (!p->chunk[all[end].chunk].is_half)
+				p->chunk[all[end].chunk].slice = n++;
+		}
+		for (uint32_t k = i; k < end; k++)
+			p->chunk[all[k].chunk].nslices = n;
+	}
+	for (uint32_t i = 0; i < p->nchunks; i++)
+		if (p->chunk[i].half != MGP_NONE) {
+			p->chunk[p->chunk[i].half].slice = p->chunk[i].slice;
+			p->chunk[p->chunk[i].half].nslices = p->chunk[i].nslices;
+		}
+	ck_free(all);
+	return 0;
+}
+
 int ck_mg_spots_make(struct mg_find *s, struct ckpt_err *err)
 {
 	int rc = 0;
@@ -219,5 +296,8 @@ int ck_mg_spots_make(struct mg_find *s, struct ckpt_err *err)
 			rc = add_chunk(s, &k, key, i, n, err);
 		}
 	}
-	return rc ? rc : join_halves(s, err);
+	s->places.is_tied = !ck_mg_param_find(s->mg, "output_layer.weight");
+	if (!rc)
+		rc = join_halves(s, err);
+	return rc ? rc : number_slices(s, err);
 }

@@ -385,6 +385,8 @@ static int find(struct mgp *p, struct ckpt_err *err)
 	if (!rc)
 		rc = ck_mgp_order_settle(p, err);
 	if (!rc)
+		rc = ck_mgp_whole_check(p, err);
+	if (!rc)
 		link_tiles(p);
 	return rc;
 }

@@ -23,6 +23,9 @@ struct mgp_run {
 	uint64_t off, first, count;
 };
 
+/* Where modules that are in no layer are registered: before the layers, or after them. */
+enum mgp_side { MGP_ANYWHERE = 0, MGP_BEFORE, MGP_AFTER };
+
 /* A block of a weight. */
 struct mgp_chunk {
 	struct ck_src *src;
@@ -31,6 +34,9 @@ struct mgp_chunk {
 	uint32_t layer;		/* below 'nlayers', or MGP_NONE: it is in no layer */
 	uint32_t expert;	/* 0 = it is of none */
 	uint32_t half;		/* a block that follows it in the rank's tensor, or MGP_NONE */
+	uint32_t slice, nslices;	/* of tensor parallelism; 0 of 1 = it is whole */
+	bool is_half;			/* it is the 'half' of another one */
+	uint8_t side;			/* enum mgp_side */
 	uint8_t dtype;
 	/* The result; a block without one has MGP_NONE. */
 	uint32_t class;		/* of blocks with the same elements */
@@ -82,6 +88,7 @@ struct mgp_kind {
 struct mgp {
 	struct mgp_chunk *chunk;
 	uint32_t nchunks, nlayers;
+	bool is_tied;			/* the model has no head of its own */
 	struct mgp_bucket *bucket;
 	uint32_t nbuckets;
 	struct mgp_buffer *buffer;
@@ -129,5 +136,12 @@ int ck_mgp_class_at(struct mgp *p, const struct mgp_bucket *b, uint64_t at,
  * buffer whose layers and experts are not in order says why and has no tile.
  */
 int ck_mgp_order_settle(struct mgp *p, struct ckpt_err *err);
+/* Nothing of a buffer is known, because of a tile. */
+void ck_mgp_give_up(struct mgp *p, struct mgp_buffer *f, uint64_t tile, const char *why);
+
+/* ---- mg_places_whole.c ---- */
+
+/* Give up what is not complete, or not of one place in the model. */
+int ck_mgp_whole_check(struct mgp *p, struct ckpt_err *err);
 
 #endif

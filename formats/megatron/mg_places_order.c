@@ -33,7 +33,6 @@ struct order {
 	uint64_t nseen, seen_cap;
 	struct ck_arena arena;	/* of the keys of 'pair' */
 	uint32_t *most, *here;	/* known tiles of each layer: in one buffer at most, in this one */
-	uint32_t *mark;		/* of each block: the buffer that has it, + 1 */
 	uint32_t *layer, *expert;	/* of each key: the last ones */
 	uint32_t nkeys;
 };
@@ -43,7 +42,7 @@ static const struct mgp_chunk *known(const struct mgp *p, uint64_t tile)
 	return p->tile[tile].chunk == MGP_NONE ? NULL : &p->chunk[p->tile[tile].chunk];
 }
 
-static void give_up(struct mgp *p, struct mgp_buffer *f, uint64_t tile, const char *why)
+void ck_mgp_give_up(struct mgp *p, struct mgp_buffer *f, uint64_t tile, const char *why)
 {
 	const uint32_t at = p->tile[tile].bucket;
 
@@ -109,24 +108,23 @@ static bool is_descending(struct order *o, const struct mgp_buffer *f, uint64_t 
 	return true;
 }
 
-/* A block and its other half follow each other where both are. */
-static bool are_halves_joined(struct order *o, const struct mgp_buffer *f, uint64_t *tile_out)
+/* A block and its other half follow each other. */
+static bool are_halves_joined(const struct mgp *p, const struct mgp_buffer *f, uint64_t *tile_out)
 {
-	const struct mgp *p = o->p;
 	const uint64_t end = (uint64_t)f->tile + f->ntiles;
-	const uint32_t me = (uint32_t)(f - p->buffer) + 1;
 
-	for (uint64_t t = f->tile; t < end; t++)
-		if (known(p, t))
-			o->mark[p->tile[t].chunk] = me;
 	for (uint64_t t = f->tile; t < end; t++) {
-		const struct mgp_chunk *c = known(p, t);
+		const struct mgp_chunk *c = known(p, t), *b = t > f->tile ? known(p, t - 1) : NULL;
+		const struct mgp_tile *next = t + 1 < end ? &p->tile[t + 1] : NULL;
 
 		*tile_out = t;
-		if (c && c->half != MGP_NONE && o->mark[c->half] == me &&
-		    (t + 1 == end || p->tile[t + 1].chunk != c->half ||
-		     p->tile[t + 1].bucket != p->tile[t].bucket ||
-		     p->tile[t + 1].at != p->tile[t].at + c->numel))
+		if (!c)
+			continue;
+		if (c->half != MGP_NONE &&
+		    (!next || next->class != p->chunk[c->half].class ||
+		     next->bucket != p->tile[t].bucket || next->at != p->tile[t].at + c->numel))
+			return false;
+		if (c->is_half && (t == f->tile || (b && b->half != p->tile[t].chunk)))
 			return false;
 	}
 	return true;
@@ -212,14 +210,14 @@ static int check(struct order *o, struct ckpt_err *err)
 		uint64_t at = f->tile;
 
 		if (!is_descending(o, f, &at))
-			give_up(p, f, at, "its layers or experts are not in order");
-		else if (!are_halves_joined(o, f, &at))
-			give_up(p, f, at, "the halves of a weight are apart");
+			ck_mgp_give_up(p, f, at, "its layers or experts are not in order");
+		else if (!are_halves_joined(p, f, &at))
+			ck_mgp_give_up(p, f, at, "the halves of a weight are apart");
 		else
 			rc = learn(o, f, &odd, err);
 		for (uint32_t k = 0; odd && k < p->nbuffers; k++)
 			if (p->buffer[k].family == f->family && p->buffer[k].ntiles)
-				give_up(p, &p->buffer[k], p->buffer[k].tile,
+				ck_mgp_give_up(p, &p->buffer[k], p->buffer[k].tile,
 					"its layers have their parameters in different orders");
 	}
 	return rc;
@@ -397,10 +395,9 @@ int ck_mgp_order_settle(struct mgp *p, struct ckpt_err *err)
 			o.nkeys = p->chunk[i].key + 1;
 	o.most = ck_alloc_array((uint64_t)p->nlayers + 1, sizeof(*o.most));
 	o.here = ck_alloc_array((uint64_t)p->nlayers + 1, sizeof(*o.here));
-	o.mark = ck_zalloc((p->nchunks + (size_t)1) * sizeof(*o.mark));
 	o.layer = ck_alloc_array(o.nkeys, sizeof(*o.layer));
 	o.expert = ck_alloc_array(o.nkeys, sizeof(*o.expert));
-	if (!o.most || !o.here || !o.mark || !o.layer || !o.expert)
+	if (!o.most || !o.here || !o.layer || !o.expert)
 		rc = ck_fail_nomem(err, "the order of parameters", p->nchunks);
 	if (!rc) {
 		name_single(p);
@@ -410,7 +407,6 @@ int ck_mgp_order_settle(struct mgp *p, struct ckpt_err *err)
 		rc = settle_all(&o, err);
 	ck_free(o.most);
 	ck_free(o.here);
-	ck_free(o.mark);
 	ck_free(o.layer);
 	ck_free(o.expert);
 	ck_free(o.seen);

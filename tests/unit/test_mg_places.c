@@ -59,6 +59,8 @@ static uint32_t add_chunk(enum key key, uint32_t of_layer, uint32_t numel)
 	m.chunk[i] = (struct mgp_chunk){
 		.off = m.used * 2, .numel = numel, .key = key == UP ? GATE : key, .layer = of_layer,
 		.half = key == GATE ? i + 1 : MGP_NONE, .dtype = CKPT_BF16,
+		.is_half = key == UP, .side = key == EMBED ? MGP_BEFORE :
+			   key == OUT || key == FINAL ? MGP_AFTER : MGP_ANYWHERE,
 	};
 	m.used += numel;
 	return i;
