@@ -3,8 +3,8 @@
  *
  * A bucket is parameters one after the other, each from a multiple of 64 elements on, so the next
  * tile begins less than 64 elements after the end of the last one.  All ways to lay blocks that fit
- * from the first element to the last are a graph: nodes are the ends of tiles, edges are tiles.  The
- * bucket is known if exactly one way leads through it.
+ * from the first element to the last are a graph: nodes are the ends of tiles, edges are tiles.
+ * The bucket is known if exactly one way leads through it.
  *
  * Where the files say where parameters begin and end, tiles begin and end there.  Where buckets are
  * joined to one row, a bucket begins where the last one ended, at any element, and counts multiples

@@ -1,8 +1,8 @@
 /*
  * test_mg_places.c -- whose is each piece of a bucket without names?
  *
- * If this is wrong, a parameter gets the optimizer state of another one.  A run that resumes with it
- * is worse, without a message.
+ * If this is wrong, a parameter gets the optimizer state of another one.  A run that resumes with
+ * it is worse, without a message.
  */
 #include <setjmp.h>
 #include <stdarg.h>
