@@ -81,9 +81,9 @@ int ck_dcp_layout_choose(struct dcp_out *o, struct ckpt_err *err);
 /* Folder of a part in the step's: "", or with '/' at its end. */
 const char *ck_dcp_layout_folder(const struct dcp_out *o, uint8_t part);
 
-/* ---- dcp_meta_write.c ---- */
+/* ---- dcp_list.c ---- */
 
 /* '.metadata' of a part, a file of the plan, once every spot has its place. */
-int ck_dcp_meta_write(struct dcp_out *o, uint8_t part, struct ckpt_err *err);
+int ck_dcp_list_write(struct dcp_out *o, uint8_t part, struct ckpt_err *err);
 
 #endif

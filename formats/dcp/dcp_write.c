@@ -218,7 +218,7 @@ static int write_all(struct dcp_out *o, struct ck_step_along *along, struct ckpt
 	if (!rc)
 		rc = write_pieces(o, err);
 	for (uint8_t part = 0; !rc && part <= o->is_split; part++)
-		rc = ck_dcp_meta_write(o, part, err);
+		rc = ck_dcp_list_write(o, part, err);
 	if (!rc)
 		rc = ck_step_along_list(along, err);
 	if (!rc && o->is_split)

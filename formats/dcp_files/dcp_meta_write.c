@@ -3,7 +3,7 @@
  * of five items, "version", no "storage_meta" (docs/formats/dcp.md, "Written"); or in that of torch
  * before 2.4, which has the class of the properties elsewhere, and neither of the two keys.
  */
-#include "formats/dcp/dcp_out.h"
+#include "formats/dcp_files/ck_dcp_out.h"
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/format/ck_limits.h"
@@ -36,30 +36,12 @@ static struct ck_val *call(struct ck_arena *a, const char *module, const char *f
 
 /* ---- tensors ---- */
 
-/* Where a block begins, or how large it is: rows of the tensor. */
-static struct ck_val *rows_of(struct dcp_out *o, const struct dcp_entry *e,
-			      const struct dcp_spot *s, bool is_size)
+static struct ck_val *properties(const struct ck_dcp_meta *m, struct ck_arena *a, uint8_t dtype)
 {
-	const uint64_t rows = is_size ? s->rows : s->row;
-	uint64_t *dim = ck_arena_zalloc(o->arena, ((uint64_t)e->ndim + 1) * sizeof(*dim));
-
-	if (s->from)
-		return ck_val_new_size(o->arena, is_size ? s->from->size : s->from->offset,
-				       e->ndim);
-	if (!dim)
-		return NULL;
-	for (uint32_t k = 0; k < e->ndim; k++)
-		dim[k] = k ? is_size ? e->shape[k] : 0 : rows;
-	return ck_val_new_size(o->arena, dim, e->ndim);
-}
-
-static struct ck_val *properties(struct dcp_out *o, const struct dcp_entry *e)
-{
-	struct ck_arena *a = o->arena;
-	const char *module = o->is_old ? OLD_METADATA : METADATA;
-	const char *encoding = o->is_old ? "MEM_FORMAT_ENCODING" : "_MEM_FORMAT_ENCODING";
+	const char *module = m->is_old ? OLD_METADATA : METADATA;
+	const char *encoding = m->is_old ? "MEM_FORMAT_ENCODING" : "_MEM_FORMAT_ENCODING";
 	struct ck_val *item[5] = {
-		ck_val_new_global(a, "torch", ck_dtype_info(e->dtype)->torch),
+		ck_val_new_global(a, "torch", ck_dtype_info(dtype)->torch),
 		call(a, "torch.serialization", "_get_layout", ck_val_new_str(a, "torch.strided")),
 		ck_val_new_bool(a, false),
 		call(a, module, encoding, ck_val_new_int(a, 0)),
@@ -69,21 +51,21 @@ static struct ck_val *properties(struct dcp_out *o, const struct dcp_entry *e)
 	return object(a, module, "TensorProperties", ck_val_new_tuple(a, item, 5));
 }
 
-static struct ck_val *tensor(struct dcp_out *o, const struct dcp_entry *e)
+static struct ck_val *tensor(const struct ck_dcp_meta *m, struct ck_arena *a,
+			     const struct ck_dcp_listed *e)
 {
-	struct ck_arena *a = o->arena;
 	struct ck_val *chunks = ck_val_new_list(a), *d = ck_val_new_dict(a);
 
-	for (uint64_t i = 0; i < e->nspots; i++) {
-		const struct dcp_spot *s = &e->spot[i];
+	for (uint64_t i = 0; i < e->nblocks; i++) {
+		const struct ck_dcp_block *b = &e->block[i];
 		struct ck_val *at = ck_val_new_dict(a);
 
-		at = ck_val_dict_sets(a, at, "offsets", rows_of(o, e, s, false));
-		at = ck_val_dict_sets(a, at, "sizes", rows_of(o, e, s, true));
+		at = ck_val_dict_sets(a, at, "offsets", ck_val_new_size(a, b->offset, e->ndim));
+		at = ck_val_dict_sets(a, at, "sizes", ck_val_new_size(a, b->size, e->ndim));
 		chunks = ck_val_list_add(a, chunks,
 					 object(a, METADATA, "ChunkStorageMetadata", at));
 	}
-	d = ck_val_dict_sets(a, d, "properties", properties(o, e));
+	d = ck_val_dict_sets(a, d, "properties", properties(m, a, e->dtype));
 	d = ck_val_dict_sets(a, d, "size", ck_val_new_size(a, e->shape, e->ndim));
 	d = ck_val_dict_sets(a, d, "chunks", chunks);
 	return d ? object(a, METADATA, "TensorStorageMetadata", d) : NULL;
@@ -91,81 +73,77 @@ static struct ck_val *tensor(struct dcp_out *o, const struct dcp_entry *e)
 
 /* ---- places ---- */
 
-static struct ck_val *index_of(struct dcp_out *o, const struct dcp_entry *e,
-			       const struct dcp_spot *s, uint64_t number)
+static struct ck_val *index_of(struct ck_arena *a, const struct ck_dcp_listed *e,
+			       uint64_t number)
 {
-	struct ck_arena *a = o->arena;
 	struct ck_val *d = ck_val_dict_sets(a, ck_val_new_dict(a), "fqn",
 					    ck_val_new_str(a, e->name));
 
 	if (e->is_tensor)
-		d = ck_val_dict_sets(a, d, "offset", rows_of(o, e, s, false));
+		d = ck_val_dict_sets(a, d, "offset",
+				     ck_val_new_size(a, e->block[number].offset, e->ndim));
 	d = ck_val_dict_sets(a, d, "index", !e->is_tensor ? ck_val_new_none(a) :
 			     ck_val_new_int(a, (int64_t)number));
 	return d ? object(a, METADATA, "MetadataIndex", d) : NULL;
 }
 
-static struct ck_val *place_of(struct dcp_out *o, const struct dcp_spot *s)
+static struct ck_val *place_of(struct ck_arena *a, const struct ck_dcp_block *b)
 {
-	struct ck_arena *a = o->arena;
 	struct ck_val *d = ck_val_new_dict(a);
 
-	d = ck_val_dict_sets(a, d, "relative_path",
-			     ck_val_new_str(a, ck_arena_printf(a, "__%u_0.distcp", s->rank)));
-	d = ck_val_dict_sets(a, d, "offset", ck_val_new_int(a, (int64_t)s->begin));
-	d = ck_val_dict_sets(a, d, "length", ck_val_new_int(a, (int64_t)s->bytes));
+	d = ck_val_dict_sets(a, d, "relative_path", ck_val_new_str(a, b->file));
+	d = ck_val_dict_sets(a, d, "offset", ck_val_new_int(a, (int64_t)b->begin));
+	d = ck_val_dict_sets(a, d, "length", ck_val_new_int(a, (int64_t)b->bytes));
 	return d ? object(a, FILESYSTEM, "_StorageInfo", d) : NULL;
 }
 
 /* ---- */
 
-static struct ck_val *make(struct dcp_out *o, uint8_t part)
+static struct ck_val *make(const struct ck_dcp_meta *m, struct ck_arena *a)
 {
-	struct ck_arena *a = o->arena;
-	struct ck_val *items = ck_val_new_dict(a), *paths = ck_val_new_dict(a);
-	struct ck_val *places = ck_val_new_dict(a), *d = ck_val_new_dict(a);
+	struct ck_val *items = ck_val_new_dict(a), *places = ck_val_new_dict(a);
+	struct ck_val *paths = m->has_paths ? ck_val_new_dict(a) : ck_val_new_none(a);
+	struct ck_val *d = ck_val_new_dict(a);
 
-	for (uint64_t i = 0; i < o->n; i++) {
-		const struct dcp_entry *e = &o->entry[i];
+	for (uint64_t i = 0; i < m->n; i++) {
+		const struct ck_dcp_listed *e = &m->item[i];
 		struct ck_val *name = ck_val_new_str(a, e->name);
 
-		if (e->part != part)
-			continue;
-		items = ck_val_dict_add(a, items, name, e->is_tensor ? tensor(o, e) :
+		items = ck_val_dict_add(a, items, name, e->is_tensor ? tensor(m, a, e) :
 					object(a, METADATA, "BytesStorageMetadata", NULL));
-		paths = ck_val_dict_add(a, paths, name, e->path);
-		for (uint64_t k = 0; k < e->nspots; k++)
-			places = ck_val_dict_add(a, places, index_of(o, e, &e->spot[k], k),
-						 place_of(o, &e->spot[k]));
+		if (m->has_paths)
+			paths = ck_val_dict_add(a, paths, name, e->path);
+		for (uint64_t k = 0; k < e->nblocks; k++)
+			places = ck_val_dict_add(a, places, index_of(a, e, k),
+						 place_of(a, &e->block[k]));
 	}
 	d = ck_val_dict_sets(a, d, "state_dict_metadata", items);
 	d = ck_val_dict_sets(a, d, "planner_data", paths);
 	d = ck_val_dict_sets(a, d, "storage_data", places);
-	if (!o->is_old) {
+	if (!m->is_old) {
 		d = ck_val_dict_sets(a, d, "storage_meta", ck_val_new_none(a));
 		d = ck_val_dict_sets(a, d, "version", ck_val_new_str(a, "1.0.0"));
 	}
 	return d ? object(a, METADATA, "Metadata", d) : NULL;
 }
 
-int ck_dcp_meta_write(struct dcp_out *o, uint8_t part, struct ckpt_err *err)
+int ck_dcp_meta_write(struct ck_plan *plan, const struct ck_dcp_meta *meta, struct ckpt_err *err)
 {
-	const struct ck_val *root = make(o, part);
-	const char *name = ck_arena_printf(o->arena, "%s/%s.metadata", o->tag,
-					   ck_dcp_layout_folder(o, part));
+	struct ck_arena arena = CK_ARENA_INIT;
+	const struct ck_val *root = make(meta, &arena);
 	struct ckpt_limits limits;
 	char *pickle = NULL;
 	uint64_t n = 0;
 	int rc;
 
-	if (!root || !name)
-		return ck_fail_nomem(err, "an index", o->n);
 	ck_limits_fill(NULL, &limits);
-	rc = ck_pkl_emit(root, &limits, NULL, NULL, &pickle, &n, err);
+	rc = root ? ck_pkl_emit(root, &limits, NULL, NULL, &pickle, &n, err) :
+	     ck_fail_nomem(err, "an index", meta->n);
 	if (!rc)
-		rc = ck_plan_file(o->plan, name, err);
+		rc = ck_plan_file(plan, meta->name, err);
 	if (!rc)
-		rc = ck_plan_literal(o->plan, pickle, n, err);
+		rc = ck_plan_literal(plan, pickle, n, err);
 	ck_free(pickle);
+	ck_arena_release(&arena);
 	return rc;
 }
