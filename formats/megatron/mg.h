@@ -186,6 +186,11 @@ int ck_mg_target_add(struct mg *mg, const char *name, const uint64_t *shape, uin
 		     uint64_t param, const struct mg_box *box, uint64_t nboxes,
 		     struct ckpt_err *err);
 
+/* ---- mg_second.c ---- */
+
+/* Leave out an item that is a copy of another, under the key that other layers have for it. */
+int ck_mg_second_find(struct mg *mg, struct ckpt_err *err);
+
 /* ---- mg_buckets.c ---- */
 
 /* Fill states from the items MG_BUCKET, by content; what remains unknown is a finding. */

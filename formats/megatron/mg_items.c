@@ -164,6 +164,7 @@ int ck_mg_items_find(struct mg *mg, struct ckpt_err *err)
 
 	for (uint64_t i = 0; i < mg->fs.nitems; i++)
 		look_at_item(mg, &mg->fs.item[i]);
+	rc = ck_mg_second_find(mg, err);
 	for (uint64_t i = 0; !rc && i < mg->fs.nitems; i++)
 		if (mg->fs.item[i].use == MG_WEIGHT)
 			rc = add_param(mg, &mg->fs.item[i], err);
