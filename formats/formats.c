@@ -40,6 +40,7 @@ const struct ck_formats ck_all_formats = {
 	.native = &ck_format_native,
 	.dcp = &ck_format_dcp,
 	.ranks = &ck_format_fsdp_ranks,
+	.megatron = &ck_format_megatron,
 	.folder = &ck_format_hf,
 	.file = &ck_format_safetensors,
 	.pickles = &ck_format_torch,

@@ -1,6 +1,7 @@
-/* cmd_shard.c -- `zckpt shard`: weights to a ZeRO step that a run begins with. */
+/* cmd_shard.c -- `zckpt shard`: weights to a ZeRO step, or a checkpoint of Megatron-Core. */
 #include <inttypes.h>
 #include <math.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,14 +10,17 @@
 #include "cli_verb.h"
 
 #define MAX_WORLD 4096
+#define MAX_DIVISOR 1048576
 
 static struct {
 	const char *stage, *new_tag, *ds_version, *ds_config, *config, *order, *dtype;
 	const char *lr, *first_lr, *betas, *eps, *weight_decay;
 	struct words frozen, buffer;
-	uint64_t world, sub_group_size;
-	int round_robin, groups;
-} want = { .round_robin = -1, .world = OPT_UNSET };
+	uint64_t world, sub_group_size, tp, vocab_divisor;
+	int round_robin, groups, to;
+} want = { .round_robin = -1, .world = OPT_UNSET, .tp = OPT_UNSET, .vocab_divisor = OPT_UNSET };
+
+#define MEGATRON CKPT_SHARD_MEGATRON
 
 static const struct opt own[] = {
 	{ "output", 'o', OPT_TEXT, &cli_args.output, "DST",
@@ -25,6 +29,9 @@ static const struct opt own[] = {
 	{ "gpus", 0, OPT_COUNT, &want.world, "M", "", OPT_HIDDEN },
 	{ "world-size", 0, OPT_COUNT, &want.world, "M", "", OPT_HIDDEN },
 	{ "num-gpus", 0, OPT_COUNT, &want.world, "M", "", OPT_HIDDEN },
+	{ "to", 0, OPT_CHOICE, &want.to, "deepspeed|megatron",
+	  "form of the result: a ZeRO step, or weights as Megatron-Core loads them at any tensor, "
+	  "pipeline and expert parallel size (default deepspeed)", 0 },
 	{ "stage", 0, OPT_TEXT, &want.stage, "1|2|3|bf16", "ZeRO stage", 0 },
 	{ "ds-config", 0, OPT_TEXT, &want.ds_config, "FILE",
 	  "DeepSpeed configuration, for options that are not given", 0 },
@@ -46,6 +53,11 @@ static const struct opt own[] = {
 	  "list of the parameters in the model's order, if zckpt does not know it", OPT_RARE },
 	{ "config", 0, OPT_TEXT, &want.config, "FILE",
 	  "config.json, if it is not beside the weights", 0 },
+	{ "tp", 0, OPT_COUNT, &want.tp, "N",
+	  "--to megatron: tensor parallel size that the vocabulary is padded for (default 1)",
+	  OPT_RARE },
+	{ "vocab-divisible", 0, OPT_COUNT, &want.vocab_divisor, "N",
+	  "--to megatron: make_vocab_size_divisible_by of the run (default 128)", OPT_RARE },
 	{ "sub-group-size", 0, OPT_COUNT, &want.sub_group_size, "N",
 	  "stage 3: as in the configuration that will resume", OPT_RARE },
 	{ "round-robin", 0, OPT_FLAG, &want.round_robin, NULL,
@@ -138,13 +150,51 @@ static int parse_stage(struct shard *s)
 	return 0;
 }
 
+/* An option that the form has no use for would be lost without a word. */
+static int check_options_of_form(void)
+{
+	const struct {
+		const char *name;
+		bool is_given, is_megatrons;
+	} all[] = {
+		{ "world", want.world != OPT_UNSET, false }, { "stage", want.stage, false },
+		{ "ds-config", want.ds_config, false }, { "lr", want.lr, false },
+		{ "first-lr", want.first_lr, false }, { "betas", want.betas, false },
+		{ "eps", want.eps, false }, { "weight-decay", want.weight_decay, false },
+		{ "groups", want.groups, false }, { "frozen", want.frozen.n, false },
+		{ "order", want.order, false }, { "sub-group-size", want.sub_group_size, false },
+		{ "round-robin", want.round_robin >= 0, false },
+		{ "ds-version", want.ds_version, false }, { "new-tag", want.new_tag, false },
+		{ "tp", want.tp != OPT_UNSET, true },
+		{ "vocab-divisible", want.vocab_divisor != OPT_UNSET, true },
+	};
+	const bool megatron = want.to == MEGATRON;
+
+	for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++)
+		if (all[i].is_given && all[i].is_megatrons != megatron)
+			return cli_wrong(&cmd_shard, "--%s is of %s%s", all[i].name, megatron ?
+					 "a ZeRO step; --to megatron writes weights alone, for "
+					 "any number of ranks" : "--to megatron, and this is ",
+					 megatron ? "" : "--to deepspeed");
+	if (want.tp != OPT_UNSET && (!want.tp || want.tp > MAX_WORLD))
+		return cli_wrong(&cmd_shard, "--tp %" PRIu64 ": must be 1 to %d", want.tp,
+				 MAX_WORLD);
+	if (want.vocab_divisor != OPT_UNSET &&
+	    (!want.vocab_divisor || want.vocab_divisor > MAX_DIVISOR))
+		return cli_wrong(&cmd_shard, "--vocab-divisible %" PRIu64 ": must be 1 to %d",
+				 want.vocab_divisor, MAX_DIVISOR);
+	return 0;
+}
+
 /* What the call lacks, all at once, and the whole call with an example of each. */
 static int check_missing(const struct shard *s)
 {
 	const char *model = s->verb.sources.n ? out_word(s->verb.sources.list[0]) : "MODEL";
 	const char *dst = s->verb.dst ? out_word(s->verb.dst) : "DST";
-	const int world = want.world == OPT_UNSET, stage = !want.stage && !want.ds_config;
-	const int lr = !want.lr && !want.ds_config;
+	const bool megatron = want.to == MEGATRON;
+	const int world = !megatron && want.world == OPT_UNSET;
+	const int stage = !megatron && !want.stage && !want.ds_config;
+	const int lr = !megatron && !want.lr && !want.ds_config;
 	const char *lacks[5] = { 0 };
 	char *text = cli_strdup(""), *command;
 	size_t n = 0;
@@ -162,7 +212,8 @@ static int check_missing(const struct shard *s)
 				  lacks[i]);
 	if (!n)
 		return 0;
-	command = cli_format("zckpt shard --world %" PRIu64 "%s%s%s%s%s%s %s %s",
+	command = megatron ? cli_format("zckpt shard --to megatron %s %s", model, dst) :
+		  cli_format("zckpt shard --world %" PRIu64 "%s%s%s%s%s%s %s %s",
 			     world ? 8 : want.world,
 			     want.stage || stage ? " --stage " : "",
 			     want.stage ? out_word(want.stage) : stage ? "2" : "",
@@ -191,7 +242,7 @@ static int parse_words(struct shard *s)
 	if (want.world != OPT_UNSET && (!want.world || want.world > MAX_WORLD))
 		return cli_wrong(&cmd_shard, "--world %" PRIu64 ": a step has 1 to %d ranks",
 				 want.world, MAX_WORLD);
-	s->opts.world = (uint32_t)want.world;
+	s->opts.world = want.to == MEGATRON ? 0 : (uint32_t)want.world;
 	return check_missing(s);
 }
 
@@ -224,13 +275,18 @@ static void set_opts(struct shard *s)
 	s->opts.frozen = want.frozen.n ? want.frozen.list : NULL;
 	s->opts.buffers = want.buffer.n ? want.buffer.list : NULL;
 	s->opts.flags = cli_write_flags(args);
+	s->opts.to = want.to ? CKPT_SHARD_MEGATRON : CKPT_SHARD_DEEPSPEED;
+	s->opts.tp = want.tp == OPT_UNSET ? 0 : (uint32_t)want.tp;
+	s->opts.vocab_divisor = want.vocab_divisor == OPT_UNSET ? 0 : want.vocab_divisor;
 }
 
 static int parse_options(struct shard *s)
 {
 	const char *why;
-	int status = parse_words(s);
+	int status = check_options_of_form();
 
+	if (!status)
+		status = parse_words(s);
 	if (!status)
 		status = parse_stage(s);
 	if (!status)
@@ -254,10 +310,18 @@ static void print(const struct verb *verb)
 
 	if (verb->args->quiet)
 		return;
-	cli_say("%s %s: %" PRIu64 " file%s for %" PRIu32 " rank%s, %" PRIu64 " tensor%s",
-		verb->args->dry_run ? "would write" : "wrote", out_name(verb->dst),
-		s->report.nfiles, out_plural(s->report.nfiles), s->opts.world,
-		out_plural(s->opts.world), s->report.ntensors, out_plural(s->report.ntensors));
+	if (want.to == MEGATRON)
+		cli_say("%s %s: %" PRIu64 " file%s for Megatron-Core, of %" PRIu64 " tensor%s",
+			verb->args->dry_run ? "would write" : "wrote", out_name(verb->dst),
+			s->report.nfiles, out_plural(s->report.nfiles), s->report.ntensors,
+			out_plural(s->report.ntensors));
+	else
+		cli_say("%s %s: %" PRIu64 " file%s for %" PRIu32 " rank%s, %" PRIu64
+			" tensor%s",
+			verb->args->dry_run ? "would write" : "wrote", out_name(verb->dst),
+			s->report.nfiles, out_plural(s->report.nfiles), s->opts.world,
+			out_plural(s->opts.world), s->report.ntensors,
+			out_plural(s->report.ntensors));
 	report_step_work(verb->args, &s->report);
 	report_step_part(verb->args, s->opts.nparts, verb->dst);
 }
@@ -308,7 +372,8 @@ static int call(struct verb *verb)
 	struct shard *s = (struct shard *)verb;
 	const int rc = ckpt_shard(verb->ck, verb->dst, &s->opts, &s->report, &verb->err);
 
-	return rc == -CKPT_E_NOTFOUND && !want.config && !want.order ? fail_order(s) : rc;
+	return rc == -CKPT_E_NOTFOUND && !want.config && !want.order && want.to != MEGATRON ?
+	       fail_order(s) : rc;
 }
 
 static int run(struct args *args)
@@ -330,13 +395,15 @@ const struct command cmd_shard = {
 	.name = "shard",
 	.run = run,
 	.ranks = RANKS_SHARE,
-	.gist = "make the first ZeRO step of a run from model weights",
+	.gist = "make what a run begins with of weights: a ZeRO step, or Megatron-Core's",
 	.synopsis = "--world M --stage S --lr X MODEL DST",
 	.about = "Writes weights (a Hugging Face folder, or a file) as step 0 of a ZeRO run for M "
 		 "ranks: masters are the weights, moments are zero. DeepSpeed takes the learning "
-		 "rate from the step, so it must be given.",
+		 "rate from the step, so it must be given. With --to megatron it writes the "
+		 "weights as a torch_dist checkpoint of Megatron-Core.",
 	.examples = "zckpt shard --world 8 --stage 2 --lr 1e-5 --dtype bf16 my-model run-8\n"
-		    "zckpt shard --world 8 --lr 1e-5 --ds-config ds.json my-model run-ds\n",
+		    "zckpt shard --world 8 --lr 1e-5 --ds-config ds.json my-model run-ds\n"
+		    "zckpt shard --to megatron --tp 8 my-model run-mg\n",
 	.notes = NULL,
 	.tables = { own, opts_source, opts_write, opts_run, opts_talk, NULL },
 };

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "formats/megatron/mg.h"
+#include "formats/megatron/mg_out.h"
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/base/ck_text.h"
@@ -185,4 +186,5 @@ const struct ck_format ck_format_megatron = {
 	.holds = holds,
 	.is_part = is_part,
 	.values = ck_mg_values,
+	.write_model = ck_mg_write_model,
 };

@@ -120,11 +120,12 @@ int ckpt_shard(struct ckpt *ck, const char *dst, const struct ckpt_shard_opts *o
 	if (!rc)
 		rc = take_shared(&shared, &o.run, NULL, err);
 	if (!rc && ((o.flags & ~known) || o.stage < -1 || o.stage > 4 ||
-		    (unsigned)o.groups > CKPT_GROUPS_DECAY))
+		    (unsigned)o.groups > CKPT_GROUPS_DECAY ||
+		    (unsigned)o.to > CKPT_SHARD_MEGATRON))
 		rc = ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
-			     "unknown flags 0x%x, stage %d or groups %d: a wrong value, or the "
-			     "program was built for a newer library",
-			     o.flags & ~known, o.stage, (int)o.groups);
+			     "unknown flags 0x%x, stage %d, groups %d or form %d: a wrong value, "
+			     "or the program was built for a newer library",
+			     o.flags & ~known, o.stage, (int)o.groups, (int)o.to);
 	return rc ? rc : ck_shard(ck, dst, &o, report_out, err);
 }
 

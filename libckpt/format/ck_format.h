@@ -148,6 +148,15 @@ struct ck_shard_want {
 	const struct ckpt_limits *limits;
 };
 
+/* A model that a run of another program begins with: the index has weights of transformers. */
+struct ck_model_want {
+	const char *config_path;	/* config.json */
+	uint32_t tp;			/* ranks of tensor parallelism that will read it first */
+	uint64_t vocab_divisor;		/* each of them has a multiple of so many rows */
+	enum ckpt_dtype dtype;		/* of the weights; 0 = as stored */
+	const struct ckpt_limits *limits;
+};
+
 struct ck_format {
 	const char *name;	/* as printed */
 	bool is_model;		/* its tensors are a model's: ck_placeholder.h judges empty ones */
@@ -185,6 +194,12 @@ struct ck_format {
 	int (*write_step)(struct ck_step *step, const struct ck_index *ix,
 			  const struct ck_reshard_want *want, struct ck_plan *plan,
 			  struct ckpt_err *err);
+	/*
+	 * (optional) A folder of a run with such a model, in a folder of the step that is the first
+	 * of every name.
+	 */
+	int (*write_model)(const struct ck_index *ix, const struct ck_model_want *want,
+			   struct ck_plan *plan, struct ckpt_err *err);
 	/*
 	 * (optional) What is no tensor, of a rank below the world of 'ix', whose sources are read
 	 * (ck_values.h).  '*out' is zeroed and lends from 'ix'; it is closed after success only.
@@ -229,6 +244,7 @@ struct ck_formats {
 	const struct ck_format *native;	/* steps in the native form: write_step */
 	const struct ck_format *dcp;	/* folders of torch.distributed.checkpoint: write_step */
 	const struct ck_format *ranks;	/* rank files of FSDP: write_step */
+	const struct ck_format *megatron;	/* torch_dist of Megatron-Core: write_model */
 	const struct ck_format *folder;	/* a folder of weights: plan, is_output, is_aux */
 	const struct ck_format *file;	/* one file of weights: plan */
 	const struct ck_format *pickles;	/* one file of torch: plan, audit, slim */

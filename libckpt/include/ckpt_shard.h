@@ -17,6 +17,12 @@
 extern "C" {
 #endif
 
+/* What a run begins with. */
+enum ckpt_shard_form {
+	CKPT_SHARD_DEEPSPEED = 0,	/* a ZeRO step of DeepSpeed */
+	CKPT_SHARD_MEGATRON = 1,	/* a distributed checkpoint of Megatron-Core (torch_dist) */
+};
+
 /* How trainable parameters become param groups.  The groups of a resumed run must be the same. */
 enum ckpt_shard_groups {
 	CKPT_GROUPS_ONE = 0,		/* one param group */
@@ -52,6 +58,14 @@ struct ckpt_shard_opts {
 	double beta1, beta2, eps;	/* (0.9, 0.999, 1e-8) */
 	const char *const *frozen;	/* patterns of parameters that are not trained, or NULL */
 	const char *const *buffers;	/* patterns of tensors that are not parameters, or NULL */
+	/*
+	 * With CKPT_SHARD_MEGATRON only dtype, config_path, buffers, flags, part, nparts and the
+	 * two below count, and the others are not looked at.
+	 */
+	enum ckpt_shard_form to;
+	uint32_t tp;			/* tensor-parallel size that the vocabulary is padded for
+					   (1), at most 4096 */
+	uint64_t vocab_divisor;		/* make_vocab_size_divisible_by (128) */
 };
 
 /*
@@ -65,13 +79,20 @@ struct ckpt_shard_opts {
  * mixed-up weights if it were wrong: it is known for the architectures of config.json that this
  * library lists, or given with opts->order_path, and is never guessed.
  *
+ * With CKPT_SHARD_MEGATRON 'dst' gets a folder "release" and latest_checkpointed_iteration.txt: the
+ * weights alone, in the names and shapes of Megatron-Core, which any tensor-, pipeline- and
+ * expert-parallel size reads.  The tensors of 'ck' have the names that transformers gives them, and
+ * config.json names one of the architectures of docs/formats/megatron.md.  The vocabulary gets
+ * rows up to a multiple of vocab_divisor * tp, which repeat its last row.
+ *
  * Memory, commit and what a killed run leaves are as in ckpt_convert(), and so are the findings
  * that stop it.  '*report_out' (may be NULL)
  * is filled on success.
  * Returns 0 or the negative of
  *	CKPT_E_UNSUPPORTED  an architecture whose order of parameters is not known, without
  *	                    order_path; an optimizer other than Adam
- *	CKPT_E_MISMATCH     a tensor that the order lacks, or a missing one
+ *	CKPT_E_MISMATCH     a tensor that the order (or the model of config.json) lacks, a missing
+ *	                    one, or one of another shape
  *	CKPT_E_USAGE        no learning rate, no stage, a pattern that matches nothing
  *	and the codes of ckpt_convert().
  */

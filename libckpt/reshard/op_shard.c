@@ -12,6 +12,8 @@
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/io/ck_fs.h"
 #include "libckpt/io/ck_mount.h"
+#include "libckpt/io/ck_tree.h"
+#include "libckpt/json/ck_json.h"
 #include "libckpt/reshard/ck_order.h"
 #include "libckpt/reshard/ck_recipe.h"
 #include "libckpt/reshard/ck_step_out.h"
@@ -22,6 +24,8 @@
 #include "libckpt/step/ck_step_check.h"
 
 #define COMPARE_ELEMS ((uint64_t)1 << 16)
+#define MOST_TP 4096u
+#define MOST_DIVISOR ((uint64_t)1 << 20)
 
 struct sharding {
 	struct ckpt *ck;
@@ -252,7 +256,7 @@ static int make_groups(struct sharding *s, struct ckpt_err *err)
  * config.json and the tokenizer go into the step's folder, where convert looks for them: without
  * them the weights that come out of the run are no model.
  */
-static int plan_beside(struct sharding *s, struct ckpt_err *err)
+static int plan_beside(struct sharding *s, const char *step, struct ckpt_err *err)
 {
 	const struct ck_format *driver = s->ck->formats->folder;
 	const char *path = s->opts->config_path ? s->opts->config_path : s->ck->ix.path, *dir;
@@ -273,7 +277,7 @@ static int plan_beside(struct sharding *s, struct ckpt_err *err)
 
 		if (e->is_dir || e->is_odd || !driver->is_aux(e->name))
 			continue;
-		name = ck_arena_printf(&s->arena, "%s/%s", s->want.step.tag, e->name);
+		name = ck_arena_printf(&s->arena, "%s/%s", step, e->name);
 		rc = name ? ck_plan_file(&s->plan, name, err) : ck_fail_nomem(err, "a name", 0);
 		if (!rc)
 			rc = ck_plan_copy(&s->plan, e->path, 0, e->bytes, err);
@@ -320,8 +324,101 @@ static int make_plan(struct sharding *s, struct ckpt_err *err)
 		     ck_fail(err, CKPT_E_UNSUPPORTED, NULL, CKPT_NO_OFFSET,
 			     "this build cannot write DeepSpeed steps");
 	if (!rc)
-		rc = plan_beside(s, err);
+		rc = plan_beside(s, s->want.step.tag, err);
 	return rc ? rc : ck_plan_finish(&s->plan, err);
+}
+
+/* ---- for Megatron-Core ---- */
+
+/* With --buffer: not of the model. */
+static int mark_buffers(struct sharding *s, struct ckpt_err *err)
+{
+	s->set_aside = ck_arena_zalloc(&s->arena, s->ck->ix.ntensors + 1);
+	if (!s->set_aside)
+		return ck_fail_nomem(err, "names", s->ck->ix.ntensors);
+	return mark(s, s->opts->buffers, CKPT_ROLE_BUFFER, err);
+}
+
+/* A head that config.json ties to the embedding, and that is stored all the same, must be it. */
+static int drop_tied_head(struct sharding *s, const char *config, struct ckpt_err *err)
+{
+	struct ck_index *ix = &s->ck->ix;
+	struct ck_json doc = CK_JSON_INIT;
+	char *text = NULL;
+	uint64_t len, tied;
+	uint32_t head, embedding;
+	int rc;
+
+	if (!ck_index_find(ix, "lm_head.weight", &head) ||
+	    ix->tensor[head].role == CKPT_ROLE_ALIAS ||
+	    !ck_index_find(ix, "model.embed_tokens.weight", &embedding))
+		return 0;
+	rc = ck_file_read(config, s->ck->limits.header_bytes, &text, &len, err);
+	if (!rc)
+		rc = ck_json_parse(&doc, text, len, &s->ck->limits, 0, config, err);
+	tied = rc ? UINT64_MAX : ck_json_given(&doc, 0, "tie_word_embeddings");
+	if (tied != UINT64_MAX && doc.tok[tied].type == CK_JSON_TRUE) {
+		rc = compare_copies(s, embedding, head, err);
+		ix->tensor[head].role = CKPT_ROLE_ALIAS;
+		ix->tensor[head].alias_of = embedding;
+	}
+	ck_json_release(&doc);
+	ck_free(text);
+	return rc;
+}
+
+static int find_model_config(struct sharding *s, const char **out, struct ckpt_err *err)
+{
+	enum ck_fs_kind kind;
+	int rc;
+
+	*out = find_config(s);
+	if (!*out)
+		return ck_fail_nomem(err, "a path", 0);
+	rc = ck_fs_kind(*out, &kind, err);
+	return rc || kind != CK_FS_NOTHING ? rc :
+	       ck_fail(err, CKPT_E_NOTFOUND, *out, CKPT_NO_OFFSET,
+		       "missing; it says which model this is and how large; give it with --config");
+}
+
+static int make_model_plan(struct sharding *s, struct ckpt_err *err)
+{
+	const struct ck_format *driver = s->ck->formats->megatron;
+	struct ck_model_want want = {
+		.tp = s->opts->tp ? s->opts->tp : 1, .dtype = s->opts->dtype,
+		.vocab_divisor = s->opts->vocab_divisor ? s->opts->vocab_divisor : 128,
+		.limits = &s->ck->limits,
+	};
+	int rc = driver ? find_model_config(s, &want.config_path, err) :
+		 ck_fail(err, CKPT_E_UNSUPPORTED, NULL, CKPT_NO_OFFSET,
+			 "this build cannot write checkpoints of Megatron-Core");
+
+	if (!rc)
+		rc = mark_buffers(s, err);
+	if (!rc)
+		rc = drop_tied_head(s, want.config_path, err);
+	if (!rc)
+		rc = driver->write_model(&s->ck->ix, &want, &s->plan, err);
+	if (!rc) {
+		const char *first = s->plan.file[0].name;
+		const char *step = ck_arena_strndup(&s->arena, first, strcspn(first, "/"));
+
+		rc = step ? plan_beside(s, step, err) : ck_fail_nomem(err, "a name", 0);
+	}
+	return rc ? rc : ck_plan_finish(&s->plan, err);
+}
+
+/* What the options of each form must be like. */
+static int check_form(const struct ckpt_shard_opts *opts, struct ckpt_err *err)
+{
+	if (opts->to != CKPT_SHARD_MEGATRON)
+		return ck_step_check_world(opts->world, err);
+	if (opts->tp > MOST_TP || opts->vocab_divisor > MOST_DIVISOR)
+		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
+			       "a tensor-parallel size of %" PRIu32 " and a vocabulary in steps of "
+			       "%" PRIu64 "; at most %u and %" PRIu64 " are possible", opts->tp,
+			       opts->vocab_divisor, MOST_TP, MOST_DIVISOR);
+	return 0;
 }
 
 int ck_shard(struct ckpt *ck, const char *dst, const struct ckpt_shard_opts *opts,
@@ -335,14 +432,15 @@ int ck_shard(struct ckpt *ck, const char *dst, const struct ckpt_shard_opts *opt
 	const struct ckpt_finding *f = ck_findings_worst(&ck->findings,
 							 opts->flags & CKPT_WRITE_STRICT ?
 							 CKPT_WARN : CKPT_ERROR);
-	int rc = f ? ck_findings_fail(f, err) : ck_step_check_world(opts->world, err);
+	int rc = f ? ck_findings_fail(f, err) : check_form(opts, err);
 
 	if (!rc && opts->tag)
 		rc = ck_step_check_tag(opts->tag, err);
 	if (!rc)
 		rc = ck_stated_begin(ck, err);
 	if (!rc)
-		rc = make_plan(&s, err);
+		rc = opts->to == CKPT_SHARD_MEGATRON ? make_model_plan(&s, err) :
+		     make_plan(&s, err);
 	if (!rc)
 		rc = ck_step_deliver(&out, report_out, err);
 	ck_order_release(&s.order);
