@@ -395,7 +395,7 @@ const struct command cmd_shard = {
 	.name = "shard",
 	.run = run,
 	.ranks = RANKS_SHARE,
-	.gist = "make what a run begins with of weights: a ZeRO step, or Megatron-Core's",
+	.gist = "make a run's first ZeRO step, or a Megatron-Core checkpoint, from weights",
 	.synopsis = "--world M --stage S --lr X MODEL DST",
 	.about = "Writes weights (a Hugging Face folder, or a file) as step 0 of a ZeRO run for M "
 		 "ranks: masters are the weights, moments are zero. DeepSpeed takes the learning "

@@ -143,6 +143,8 @@ CKPT_TO_NATIVE = 2
 CKPT_TO_DCP = 4
 CKPT_TO_FSDP_RANKS = 5
 CKPT_RESHARD_RESET = 256
+CKPT_SHARD_DEEPSPEED = 0
+CKPT_SHARD_MEGATRON = 1
 CKPT_GROUPS_ONE = 0
 CKPT_GROUPS_DECAY = 1
 CKPT_LOAD_CHECK = 1
@@ -605,6 +607,9 @@ ckpt_shard_opts._fields_ = [
     ("eps", c_double),
     ("frozen", POINTER(c_char_p)),
     ("buffers", POINTER(c_char_p)),
+    ("to", c_int),
+    ("tp", c_uint32),
+    ("vocab_divisor", c_uint64),
 ]
 ckpt_load_range._fields_ = [
     ("tensor", c_uint64),

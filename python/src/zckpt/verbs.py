@@ -185,16 +185,20 @@ def reshard(src: Source, dst: Path, world: Optional[int] = None, *, stage: Union
         return _write("ckpt_reshard", ck, dst, opts, run)
 
 
-def shard(src: Source, dst: Path, world: int, *, stage: Union[int, str, None] = None, lr: Optional[float] = None,
+def shard(src: Source, dst: Path, world: int = 0, *, to: str = "deepspeed", stage: Union[int, str, None] = None, lr: Optional[float] = None,
           ds_config: Optional[Path] = None, weight_decay: Optional[float] = None, beta1: Optional[float] = None,
           beta2: Optional[float] = None, eps: Optional[float] = None, first_lr: Optional[float] = None,
           groups: str = "one", dtype: Any = None, config: Optional[Path] = None, order: Optional[Path] = None,
           frozen: Names = None, buffers: Names = None, new_tag: Optional[str] = None,
           round_robin: Optional[bool] = None, sub_group_size: int = 0, ds_version: Optional[str] = None,
+          tp: int = 1, vocab_divisor: int = 128,
           force: bool = False, restart: bool = False, dry_run: bool = False, strict: bool = False,
           threads: int = 0, mem_limit: int = 0, sync: str = "data", progress: Progress = None) -> Report:
     """Write the ZeRO step that a run begins with from model weights.  ``stage`` and ``lr`` come
     from the arguments or from ``ds_config``; groups is "one" or "decay" (as the Trainer has them).
+
+    With ``to="megatron"`` it is a checkpoint of Megatron-Core: only ``dtype``, ``config``,
+    ``buffers``, ``tp`` and ``vocab_divisor`` count, and ``world`` is not needed.
     """
     run = Run(threads, mem_limit, sync, progress)
     unset = math.nan
@@ -206,7 +210,8 @@ def shard(src: Source, dst: Path, world: int, *, stage: Union[int, str, None] = 
         ds_config_path=encode(ds_config) if ds_config else None, config_path=encode(config) if config else None,
         order_path=encode(order) if order else None,
         groups=_one_of("groups", groups, {"one": abi.CKPT_GROUPS_ONE, "decay": abi.CKPT_GROUPS_DECAY}),
-        frozen=strings(frozen), buffers=strings(buffers),
+        frozen=strings(frozen), buffers=strings(buffers), tp=tp, vocab_divisor=vocab_divisor,
+        to=_one_of("to", to, {"deepspeed": abi.CKPT_SHARD_DEEPSPEED, "megatron": abi.CKPT_SHARD_MEGATRON}),
         **{k: unset if v is None else v for k, v in (("lr", lr), ("first_lr", first_lr),
                                                      ("weight_decay", weight_decay), ("beta1", beta1),
                                                      ("beta2", beta2), ("eps", eps))})
