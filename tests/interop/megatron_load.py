@@ -1,6 +1,6 @@
 """Weights that `zckpt shard --to megatron` wrote, loaded by stock Megatron-Core on CPU ranks.
 
-    megatron_load.py WORK [--zckpt PATH] [--long]
+    megatron_load.py WORK [--zckpt PATH] [--megatron DIR] [--long]
 
 For tiny models with random weights, saved by transformers, each at several tensor, pipeline and
 expert parallel sizes (gloo ranks, the layers of Megatron-Core itself):
@@ -8,6 +8,7 @@ expert parallel sizes (gloo ranks, the layers of Megatron-Core itself):
   2. every parameter of every rank has the bits that the weights of transformers say, by rules
      that are written down here again
   3. the logits of the model are those of transformers within 1e-4, in fp32
+megatron-core is imported from DIR, or from the environment; without it everything is skipped.
 """
 import argparse
 import contextlib
@@ -302,6 +303,7 @@ def run_ranks(case, port):
 # ---- cases ----
 
 def check_case(number, family, extra, dtype, tp, divisor, sizes, args):
+    """How many sizes loaded it as they must, and how many did not."""
     name = f"{family}-{dtype}-tp{tp}-div{divisor}" + "".join(f"-{k}" for k in extra)
     work = os.path.join(args.work, f"{number:02d}-{name}")
     logits = make_model(family, extra, dtype, work + "/hf")
@@ -310,10 +312,9 @@ def check_case(number, family, extra, dtype, tp, divisor, sizes, args):
     with open(work + "/mg/latest_checkpointed_iteration.txt") as f:
         assert f.read() == "release"
     padded = -(-VOCAB // (divisor * tp)) * divisor * tp
-    failed = 0
+    passed = failed = 0
     for k, size in enumerate(sizes):
-        if padded % size[0]:
-            continue
+        assert padded % size[0] == 0
         result = run_ranks((size, work + "/mg/release", work + "/hf", padded, logits),
                            29700 + number * 16 + k)
         label = f"{name} read at tp {size[0]} pp {size[1]} ep {size[2]}"
@@ -323,11 +324,11 @@ def check_case(number, family, extra, dtype, tp, divisor, sizes, args):
             continue
         compared, different, far = result
         ok = not different and far < 1e-4
-        failed += not ok
+        passed, failed = passed + ok, failed + (not ok)
         print(f"{'ok    ' if ok else 'not ok'} {label}: {compared} tensors of all ranks, "
               f"{len(different)} differ {different[:4] if different else ''}, logits within "
               f"{far:.1e}", flush=True)
-    return failed
+    return passed, failed
 
 
 def main():
@@ -336,21 +337,27 @@ def main():
     parser.add_argument("--zckpt", default=os.environ.get("ZCKPT", "build/zckpt"))
     parser.add_argument("--long", action="store_true")
     parser.add_argument("--only", default="")
+    parser.add_argument("--megatron")
     args = parser.parse_args()
+    if args.megatron:
+        sys.path.append(args.megatron)
     try:
         import megatron.core
         from megatron.core import dist_checkpointing
         from megatron.core.models.gpt import gpt_layer_specs
     except ImportError as error:
-        print(f"skip: megatron-core is not installed ({error})")
-        return 77
+        print(f"skipped: megatron-core cannot be imported ({error})")
+        print("0 passed, 0 failed, 1 skipped")
+        return 0
     print(f"Megatron-Core {megatron.core.__version__}, torch {torch.__version__}")
     torch.set_num_threads(1)
-    failed = 0
+    passed = failed = 0
     for number, case in enumerate(LONG if args.long else SHORT):
         if args.only in case[0]:
-            failed += check_case(number, *case, args)
-    return 1 if failed else 0
+            good, bad = check_case(number, *case, args)
+            passed, failed = passed + good, failed + bad
+    print(f"{passed} passed, {failed} failed, 0 skipped")
+    return 1 if failed or not passed else 0
 
 
 if __name__ == "__main__":

@@ -93,6 +93,15 @@ part() {
 	echo "== interop: $name: exit $rc, $(($(date +%s) - began)) s"
 }
 
+# stock Megatron-Core, beside the environment: 17 MB of Python that needs nothing more; without it
+# what loads with it is skipped
+megatron=$ZCKPT_VENV-megatron
+if [ ! -f "$megatron/.made" ]; then
+	"$python" -m pip install -q --disable-pip-version-check --retries 2 --timeout 60 \
+		--no-deps --target "$megatron" megatron-core==0.16.1 \
+		>"$scratch/log" 2>&1 && : >"$megatron/.made"
+fi
+
 # what honest_files.py can use beside the environment; without it those files are skipped
 honest=$ZCKPT_VENV-honest
 if [ ! -f "$honest/.made" ]; then
@@ -127,6 +136,8 @@ part "rank files of FSDP2, read, and loaded by torch" \
 	"$python" "$here/fsdp_ranks.py"
 part "steps made of weights, resumed by DeepSpeed" \
 	"$python" "$here/shard_cases.py" "$work/sharded" $long
+part "weights to Megatron-Core" \
+	"$python" "$here/megatron_load.py" "$work/megatron" --megatron "$megatron" $long
 part "models loaded by transformers" \
 	"$python" "$here/hf_models.py" "$work/models" $long
 if [ -d "$ZCKPT_FIXTURES/parallel" ]; then
