@@ -78,7 +78,7 @@ static void check_ranks(struct ds_step *ds)
 				"of two saves in one folder?)", ds->stage,
 				ds->model_rank ? "stage 3" : "another stage");
 	for (uint64_t i = 0; i < ds->nfiles; i++)
-		if (ds->file[i].id.rank >= ds->world)
+		if (ds->file[i].id.rank >= ds->world && ds->file[i].id.kind != DS_EXPERT)
 			ck_findings_add(ds->f, CK_FINDING_RANK_FILE_EXTRA, ds->file[i].path,
 					"this shard is of rank %u, but %u ranks wrote the step "
 					"(left over from a run with more ranks?)",
@@ -183,6 +183,8 @@ static void judge_without_optim(struct ds_step *ds)
 	for (uint64_t i = 0; i < ds->nfiles; i++)
 		if (ds->file[i].id.kind == DS_OPTIM && ck_ds_is_named(ds, ds->file[i].path))
 			return;	/* they exist and are damaged, which is an error already */
+	if (ck_ds_experts_judge(ds))
+		return;
 	if (ds->ngroups && !never_saved(ds)) {
 		ck_findings_add(ds->f, CK_FINDING_RANK_FILE_MISSING, ds->at.where,
 				"all *_optim_states.pt are missing; %u ranks wrote them "
@@ -226,6 +228,9 @@ static int fill_index(struct ds_step *ds, struct ckpt_err *err)
 	if (ck_val_str(ck_val_get(ds->model, "ds_version")))
 		ix->writer = ck_arena_printf(&ix->arena, "DeepSpeed %s",
 					     ck_val_str(ck_val_get(ds->model, "ds_version")));
+	else if (ds->version[0] || ds->version[1] || ds->version[2])	/* the shards say it */
+		ix->writer = ck_arena_printf(&ix->arena, "DeepSpeed %u.%u.%u", ds->version[0],
+					     ds->version[1], ds->version[2]);
 	return ck_ds_add_facts(ds, err);
 }
 
@@ -245,7 +250,7 @@ static int build(struct ds_step *ds, struct ckpt_err *err)
 		rc = check_counts(ds, err);
 	if (!rc)
 		rc = ck_ds_index_model(ds, err);
-	if (!rc && ck_ds_is_z0(ds))
+	if (!rc && ck_ds_is_z0(ds) && !ds->experts)
 		rc = ck_ds_index_z0(ds, err);
 	if (!rc && ds->optim_whole)
 		rc = ds->stage == 3 ? ck_ds_index_z3(ds, err) : ck_ds_index_z12(ds, err);

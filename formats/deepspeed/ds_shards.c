@@ -212,6 +212,10 @@ int ck_ds_read_step(const struct ck_input *in, const struct ck_index *ix, struct
 {
 	struct ds_step *ds = ck_ds_kept(in, f);
 
+	if (!ds->optim && ds->experts)
+		return ck_fail(err, CKPT_E_UNSUPPORTED, ds->at.where, CKPT_NO_OFFSET,
+			       "stage 0 names no optimizer states, so they cannot be "
+			       "re-partitioned; weights can be converted");
 	if (!ds->optim && !ck_ds_is_z0(ds))
 		return ck_fail(err, CKPT_E_UNSUPPORTED, ds->at.where, CKPT_NO_OFFSET,
 			       "the step has no optimizer shards to re-partition");

@@ -32,7 +32,8 @@ enum ds_kind {
 
 struct ds_name {
 	enum ds_kind kind;
-	uint32_t rank;		/* R */
+	uint32_t rank;		/* R; of DS_EXPERT_OPTIM: E */
+	uint32_t layer;		/* DS_EXPERT: l, and 'rank' is its expert; CK_NONE before 0.6.0 */
 	uint32_t mp;		/* MM */
 	bool bf16;		/* prefix */
 };
@@ -117,7 +118,13 @@ struct ds_group {
 	uint32_t nparams;
 	int32_t group;		/* optimizer param group it belongs to, -1 = unknown */
 	int64_t state_key;	/* of its entry in the optimizer's 'state' */
+	/* Experts: the flat run of each expert rank is on other ranks (ds_experts_group.c). */
+	uint32_t ep;		/* expert ranks; 0 = the group has no experts */
+	bool stacked;		/* each expert rank has an equal part of every parameter */
+	bool unplaced;		/* which ranks have what is not known: no states */
 };
+
+struct ds_experts;
 
 struct ds_step {
 	const struct ck_input *in;
@@ -153,6 +160,7 @@ struct ds_step {
 	bool optim_whole;		/* every rank is there and agrees */
 	uint64_t kept_bytes;	/* of ranks' trees that stay open, for who writes a step */
 
+	struct ds_experts *experts;	/* ds_experts.h; NULL = there is none */
 	struct ds_group *group;		/* per param group or sub-group */
 	uint32_t ngroups;
 
@@ -178,6 +186,8 @@ bool ck_ds_is_rank_named(const struct ds_step *ds, enum ds_kind kind, uint32_t r
 /* The model file has an optimizer; no shards besides. */
 bool ck_ds_has_optimizer(const struct ds_step *ds);
 bool ck_ds_is_z0(const struct ds_step *ds);
+/* Of a name in 'module' that is in no list of the model file. */
+enum ckpt_role ck_ds_role_of_rest(const struct ds_step *ds);
 
 /* The type the model computes in: that of the placeholder in 'module'. */
 enum ckpt_dtype ck_ds_placeholder_dtype(const struct ds_step *ds, const char *name);
@@ -196,6 +206,15 @@ void ck_ds_close_pt(struct ds_file *file);
 void ck_ds_keep_pt(struct ds_step *ds, struct ds_file *file);
 /* Damage of one file is a finding; what concerns the whole run is not. */
 int ck_ds_note_damage(struct ds_file *file, int rc, struct ckpt_err *err);
+
+/* ds_experts.c: are ranks of one flat run of experts neighbours?  Findings of a step with experts
+ * and without shards; true if there was one. */
+bool ck_ds_experts_by_data(const struct ds_step *ds);
+bool ck_ds_experts_judge(struct ds_step *ds);
+/* ds_experts_weight.c: a stack of AutoEP?  In a universal checkpoint it has a master alone, and its
+ * weight has the type that all other trained ones have; 0 = they differ, or it is no stack. */
+bool ck_ds_experts_is_stack(const struct ds_step *ds, const char *name);
+enum ckpt_dtype ck_ds_experts_dtype(const struct ds_step *ds, const char *name);
 
 /* ds_slice.c: the contiguous tensor of a value as a run of elements; false if it is none. */
 bool ck_ds_slice_of(const struct ck_pt *pt, const struct ck_val *v, struct ds_slice *out);

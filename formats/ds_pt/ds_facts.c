@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "formats/ds_pt/ck_ds.h"
+#include "formats/ds_pt/ds_experts.h"
 #include "libckpt/base/ck_err.h"
 #include "libckpt/step/ck_step_fact.h"
 
@@ -124,6 +125,8 @@ int ck_ds_add_facts(struct ds_step *ds, struct ckpt_err *err)
 
 	for (size_t i = 0; !rc && i < CK_ARRAY_LEN(keys); i++)
 		rc = ck_step_add_fact(ds->ix, keys[i], ck_val_get(ds->model, keys[i]), err);
+	if (!rc && ds->experts)
+		rc = ck_ds_experts_add_fact(ds, err);
 	if (!rc)
 		rc = ck_ds_add_batch(ds, err);
 	if (!rc)

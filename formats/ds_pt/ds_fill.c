@@ -195,6 +195,7 @@ int ck_ds_fill(struct ds_step *ds, const struct ck_format *format, struct ck_ste
 
 	*step = (struct ck_step){
 		.in = ds->in, .f = ds->f, .arena = &ds->arena, .format = format, .at = ds->at,
+		.experts = ds->experts != NULL,
 		.tag = ds->ix->tag, .world = ds->world, .stage = ds->stage,
 		.bf16_optimizer = ds->bf16_optimizer, .elastic = ds->elastic,
 		.aligned = is_aligned(ds), .state = ds->state_name, .nstates = ds->nstates,

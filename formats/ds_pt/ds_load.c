@@ -12,6 +12,7 @@
 #include <ckpt_zero.h>
 
 #include "formats/ds_pt/ck_ds.h"
+#include "formats/ds_pt/ds_experts.h"
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_pool.h"
 #include "libckpt/base/ck_sys.h"
@@ -50,7 +51,8 @@ static void check_prefix(struct ds_file *file)
 
 	file->named = id.kind != DS_OTHER;
 	file->legacy = file->pt->legacy;
-	if (id.kind == DS_OTHER || (id.kind == file->id.kind && id.rank == file->id.rank))
+	if (id.kind == DS_OTHER || (id.kind == file->id.kind && id.rank == file->id.rank &&
+				    id.layer == file->id.layer))
 		return;
 	ck_findings_add(&file->notes, CK_FINDING_RANK_FILE_SWAPPED, file->path,
 			"it was saved as %s.pt (was a file renamed or copied over another?)",
@@ -191,6 +193,22 @@ static int take_model(struct ds_step *ds, struct ds_file *file, struct ds_model_
 	return 0;
 }
 
+static int load_expert(struct ds_step *ds, struct ds_file *file, struct ckpt_err *err)
+{
+	const struct ds_experts *x = ds->experts;
+	int rc;
+
+	file->done = true;
+	if (file->id.kind == DS_EXPERT && (file->id.layer >= x->nlayers ||
+					   file->id.rank >= x->layer[file->id.layer].n))
+		return 0;	/* an error says so */
+	rc = ck_ds_open_pt(ds, file, err);
+	if (!rc)
+		rc = ck_ds_experts_take(ds, file, err);
+	ck_ds_close_pt(file);
+	return rc ? ck_ds_note_damage(file, rc, err) : 0;
+}
+
 static int load_one(void *arg, uint64_t job, uint32_t worker, struct ckpt_err *err)
 {
 	struct ds_step *ds = arg;
@@ -199,6 +217,8 @@ static int load_one(void *arg, uint64_t job, uint32_t worker, struct ckpt_err *e
 	int rc = 0;
 
 	(void)worker;
+	if (file->id.kind == DS_EXPERT || file->id.kind == DS_EXPERT_OPTIM)
+		return load_expert(ds, file, err);
 	if (file->done || file->id.rank >= ds->world || (!kept && file->id.kind == DS_MODEL))
 		return 0;
 	file->done = true;
@@ -209,6 +229,9 @@ static int load_one(void *arg, uint64_t job, uint32_t worker, struct ckpt_err *e
 	if (!rc && file->ok && file->id.kind == DS_OPTIM && ds->optim &&
 	    file->id.bf16 == ds->optim_file->id.bf16)
 		rc = ck_ds_take_optim(ds, file, &ds->optim[file->id.rank], err);
+	if (!rc && file->ok && ds->experts && ds->experts->by_mappings &&
+	    ds->optim[file->id.rank].file == file)
+		rc = ck_ds_experts_take_mappings(ds, file, err);
 	if (!kept)
 		ck_ds_keep_pt(ds, file);
 	return rc ? ck_ds_note_damage(file, rc, err) : 0;
@@ -237,53 +260,27 @@ static void read_version(struct ds_step *ds)
 {
 	const char *text = ck_val_str(ck_val_get(ds->model, "ds_version"));
 
+	if (!text && ds->experts && ds->optim_file)	/* up to 0.19.2 */
+		text = ck_val_str(ck_val_get(ds->zero, "ds_version"));
 	if (text)
 		sscanf(text, "%u.%u.%u", &ds->version[0], &ds->version[1], &ds->version[2]);
-}
-
-/* A number or a list of them, of which one is above 1. */
-static bool has_experts(const struct ck_val *v)
-{
-	struct ck_val *const *item;
-	uint64_t n;
-	int64_t e;
-
-	if (ck_val_int(v, &e))
-		return e > 1;
-	if (!ck_val_seq(v, &item, &n))
-		return false;
-	for (uint64_t i = 0; i < n; i++)
-		if (ck_val_int(item[i], &e) && e > 1)
-			return true;
-	return false;
-}
-
-/* A list or dictionary with something in it. */
-static bool is_filled(const struct ck_val *v)
-{
-	struct ck_val *const *item;
-	uint64_t n;
-
-	return (ck_val_pairs(v, &item, &n) || ck_val_seq(v, &item, &n)) && n;
 }
 
 /* Layouts that the model file tells. */
 static int check_model(struct ds_step *ds, struct ckpt_err *err)
 {
-	const struct ck_val *experts = ck_val_get(ds->model, "num_experts");
 	struct ck_val *const *item;
 	uint64_t n;
 	int64_t mp = 1;
+	int rc;
 
 	if (!ck_val_pairs(ds->model, &item, &n))
 		return ck_fail(err, CKPT_E_FORMAT, ds->model_file->path, CKPT_NO_OFFSET,
 			       "this file holds no dictionary, so it is not a DeepSpeed "
 			       "model file");
-	if (has_experts(experts))
-		return refuse_model(ds, "mixture of experts (num_experts is set)", err);
-	if (is_filled(ck_val_get(ds->model, "ds_autoep_layers")) ||
-	    is_filled(ck_val_get(ds->model, "autoep_layers")))
-		return refuse_model(ds, "mixture of experts by AutoEP (expert parallel)", err);
+	rc = ck_ds_experts_begin(ds, err);
+	if (rc)
+		return rc;
 	if (ck_val_int(ck_val_get(ds->model, "mp_world_size"), &mp) && mp > 1)
 		return refuse_model(ds, "tensor or pipeline parallel (mp_world_size is above 1)",
 				    err);
@@ -393,8 +390,13 @@ static int64_t dp_world(const struct ds_step *ds)
 
 static int take_first(struct ds_step *ds, struct ds_file *file, struct ckpt_err *err)
 {
+	int rc;
+
 	ds->optim_file = file;
-	return ck_ds_read_zero_dict(ds, err);
+	rc = ck_ds_read_zero_dict(ds, err);
+	if (!rc)
+		read_version(ds);
+	return rc;
 }
 
 /*
@@ -541,10 +543,16 @@ int ck_ds_load(struct ds_step *ds, struct ckpt_err *err)
 		rc = ck_ds_read_shapes(ds, err);
 	if (!rc)
 		rc = make_rank_tables(ds, err);
+	if (!rc && ds->experts && !ds->ngroups)
+		rc = ck_ds_experts_count_groups(ds, err);
 	if (!rc && ds->optim_file)	/* alone: it names the states for all others */
 		rc = load_one(ds, (uint64_t)(ds->optim_file - ds->file), 0, err);
 	if (!rc)
 		rc = ck_pool_run(ds->in->threads, ds->nfiles, load_one, ds, err);
+	if (!rc && ds->experts)
+		rc = ck_ds_experts_gather(ds, err);
+	if (!rc && ds->experts)
+		rc = ck_ds_experts_place(ds, err);
 	collect_notes(ds);
 	return rc;
 }

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "formats/ds_pt/ck_ds.h"
+#include "formats/ds_pt/ds_experts.h"
 #include "libckpt/base/ck_err.h"
 #include "libckpt/include/ckpt_zero.h"
 
@@ -385,13 +386,6 @@ static const char *kept_name(struct names *nm, const char *name, uint64_t i,
 	return is_placeholder(nm->ds, t) || same_shape(t, shape, ndim) ? kept : NULL;
 }
 
-static enum ckpt_role role_of_rest(const struct ds_step *ds)
-{
-	if (!ds->optim_file && !ds->no_shards)
-		return CKPT_ROLE_PLAIN;
-	return ds->frozen_listed ? CKPT_ROLE_UNTRAINED : CKPT_ROLE_FROZEN;
-}
-
 /* Why a parameter is in no list: by what the files say, else by the version. */
 static const char *why_placeholder(const struct ds_step *ds)
 {
@@ -419,7 +413,7 @@ static int add_rest(struct names *nm, const char *name, const struct ck_tensor_r
 				why_placeholder(ds));
 		return 0;
 	}
-	rc = new_tensor(nm, name, t->shape, t->ndim, role_of_rest(ds), &tensor, err);
+	rc = new_tensor(nm, name, t->shape, t->ndim, ck_ds_role_of_rest(ds), &tensor, err);
 	return rc ? rc : add_weight(ds, tensor, t, err);
 }
 
@@ -503,7 +497,8 @@ static int add_missing(struct names *nm, struct ckpt_err *err)
 
 			if (ck_index_find(ds->ix, name, &old))
 				continue;
-			ck_findings_add(ds->f, CK_FINDING_NOT_IN_CHECKPOINT, name,
+			if (!ds->no_shards || !ck_ds_experts_dtype(ds, name))
+				ck_findings_add(ds->f, CK_FINDING_NOT_IN_CHECKPOINT, name,
 					"'module' lacks its weight; %s", ds->optim_whole ?
 					"its fp32 master is used" : "no other file has it");
 			rc = add_param(nm, g << 32 | i, NULL, err);
@@ -565,6 +560,8 @@ int ck_ds_index_model(struct ds_step *ds, struct ckpt_err *err)
 		rc = map_places(&nm, false, err);
 	for (uint64_t i = 0; !rc && i < nm.n; i++)
 		rc = add_entry(&nm, i, err);
+	if (!rc)
+		rc = ck_ds_experts_index(ds, &nm.param, err);
 	if (!rc && nm.starved)
 		rc = ck_fail_nomem(err, "a name", 0);
 	if (!rc)

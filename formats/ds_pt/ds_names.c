@@ -56,14 +56,23 @@ static bool layer_file(const char *p, struct ds_name *out)
 {
 	uint32_t n;
 
-	if (skip(&p, "expert_") || skip(&p, "expp_rank_")) {
-		out->kind = strstr(p, "optim_states") ? DS_EXPERT_OPTIM : DS_EXPERT;
-		return number(&p, &n) && strstr(p, "_states");
-	}
 	if (!skip(&p, "layer_") || !number(&p, &n))
 		return false;
-	out->kind = skip(&p, "_expert_") ? DS_EXPERT : DS_LAYER;
+	out->kind = DS_LAYER;
 	return strstr(p, "model_states");
+}
+
+static bool expert_file(const char *p, struct ds_name *out)
+{
+	const bool optim = skip(&p, "expp_rank_");
+
+	out->kind = optim ? DS_EXPERT_OPTIM : DS_EXPERT;
+	out->layer = CK_NONE;
+	if (!optim && skip(&p, "layer_") && (!number(&p, &out->layer) || !skip(&p, "_")))
+		return false;
+	return (optim || skip(&p, "expert_")) && number(&p, &out->rank) &&
+	       skip(&p, "_mp_rank_") && number(&p, &out->mp) &&
+	       skip(&p, optim ? "_optim_states" : "_model_states") && !*p;
 }
 
 /* "NAME.pt-3.0": a piece of a file that the FAST writer spread over ranks. */
@@ -86,6 +95,9 @@ struct ds_name ck_ds_prefix_parse(const char *name)
 		return out;
 	out = (struct ds_name){ 0 };
 	if (model_file(name, &out))
+		return out;
+	out = (struct ds_name){ 0 };
+	if (expert_file(name, &out))
 		return out;
 	out = (struct ds_name){ 0 };
 	if (layer_file(name, &out))

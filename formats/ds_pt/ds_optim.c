@@ -11,6 +11,7 @@
 #include <ckpt_zero.h>
 
 #include "formats/ds_pt/ck_ds.h"
+#include "formats/ds_pt/ds_experts.h"
 #include "libckpt/base/ck_err.h"
 
 #define COMPARE_DEPTH 200
@@ -134,7 +135,7 @@ bool ck_ds_fits_model(const struct ds_step *ds, const struct ds_file *file, int6
 	if (!masters_of(stage3, zero) && masters_of(!stage3, zero))
 		return false;
 	n = partition_count(zero, &alike);
-	return !world || n < 1 || n == world;
+	return !world || n < 1 || n == world || (ds->experts && world % n == 0);
 }
 
 static int refuse(const struct ds_step *ds, const char *what, struct ckpt_err *err)
@@ -189,7 +190,9 @@ int ck_ds_read_zero_dict(struct ds_step *ds, struct ckpt_err *err)
 	ds->param_groups = ck_ds_param_groups(ds, ds->zero);
 	ds->elastic = ck_val_seq(ck_ds_torch_optimizer(ds, ds->zero), &item, &n);
 	world = partition_count(ds->zero, &alike);
-	if (!alike)
+	if (ds->experts)
+		world = ck_ds_experts_world(ds, world);
+	else if (!alike)
 		return refuse(ds, "param groups are divided among different numbers of ranks "
 			      "(partition_count; mixture of experts)", err);
 	if (world < 1 || world > CKPT_ZERO_MAX_WORLD)

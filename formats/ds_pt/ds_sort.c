@@ -34,9 +34,9 @@ static int check_layout(struct ds_step *ds, const struct ck_tree_entry *e, struc
 			      SAME_RANKS, err);
 	if (e->is_dir)
 		return 0;
-	if (id.kind == DS_EXPERT || id.kind == DS_EXPERT_OPTIM)
-		return refuse(ds, e->name, "mixture of experts (expert parallel)", SAME_RANKS,
-			      err);
+	if (id.kind == DS_EXPERT && id.layer == CK_NONE)
+		return refuse(ds, e->name, "mixture of experts by DeepSpeed before 0.6",
+			      SAME_RANKS, err);
 	if (id.kind == DS_LAYER)
 		return refuse(ds, e->name, "pipeline parallel", SAME_SIZES, err);
 	if (id.kind == DS_PIECE)
@@ -66,14 +66,16 @@ static int check_layouts(struct ds_step *ds, struct ckpt_err *err)
 	return rc;
 }
 
-/* 1 = another file is of the same kind and rank ("rank_1" and "rank_01"). */
+/* 1 = another file is of the same kind and numbers ("rank_1" and "rank_01"). */
 static int meets_another(struct ds_step *ds, struct ck_map *seen, struct ds_file *file,
 			 struct ckpt_err *err)
 {
 	uint64_t other;
 	int rc;
 
-	file->key = (uint64_t)file->id.kind << 40 | (uint64_t)file->id.bf16 << 32 | file->id.rank;
+	/* numbers in names have at most six digits */
+	file->key = (uint64_t)file->id.kind << 61 | (uint64_t)file->id.bf16 << 60 |
+		    (uint64_t)file->id.mp << 40 | (uint64_t)file->id.layer << 20 | file->id.rank;
 	rc = ck_map_add(seen, (const char *)&file->key, sizeof(file->key), ds->nfiles, &other,
 			err);
 	if (rc == 1)

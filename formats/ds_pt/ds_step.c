@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "formats/ds_pt/ck_ds.h"
+#include "formats/ds_pt/ds_experts.h"
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
 
@@ -87,6 +88,13 @@ bool ck_ds_is_z0(const struct ds_step *ds)
 	return !ds->optim_file && !ds->model_rank && ck_ds_has_optimizer(ds);
 }
 
+enum ckpt_role ck_ds_role_of_rest(const struct ds_step *ds)
+{
+	if (!ds->optim_file && !ds->no_shards)
+		return CKPT_ROLE_PLAIN;
+	return ds->frozen_listed ? CKPT_ROLE_UNTRAINED : CKPT_ROLE_FROZEN;
+}
+
 enum ckpt_dtype ck_ds_placeholder_dtype(const struct ds_step *ds, const char *name)
 {
 	struct ck_val *const *item;
@@ -115,6 +123,7 @@ void ck_ds_free(void *of)
 		ck_free(ds->model_rank[r].frozen);
 		ck_free(ds->model_rank[r].buffer);
 	}
+	ck_ds_experts_release(ds);
 	ck_map_release(&ds->in_module);
 	ck_map_release(&ds->frozen_no);
 	ck_map_release(&ds->buffer_no);

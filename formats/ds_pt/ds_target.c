@@ -232,11 +232,33 @@ int ck_ds_target_groups(struct ck_step *step, const struct ck_index *ix,
 	return rc;
 }
 
+/*
+ * Stock DeepSpeed loads experts from files and groups of their own, which are not written.  A
+ * step that came here by another format says so in its groups.
+ */
+static int check_experts(const struct ck_step *step, struct ckpt_err *err)
+{
+	bool experts = step->experts;
+	int64_t moe;
+
+	for (uint32_t g = 0; g < step->ngroups; g++)
+		experts |= ck_val_int(ck_val_get(step->group[g].hyper, "moe"), &moe) && moe;
+	if (!experts)
+		return 0;
+	return ck_fail(err, CKPT_E_UNSUPPORTED, step->at.where, CKPT_NO_OFFSET,
+		       "the step has DeepSpeed's experts, which zckpt does not write as DeepSpeed "
+		       "or universal files; weights can be converted, and reshard --to dcp or native "
+		       "keeps all states");
+}
+
 int ck_ds_target(struct ck_step *step, const struct ck_index *ix,
 		 const struct ck_reshard_want *want, struct tg_layout *out, struct ckpt_err *err)
 {
 	struct tg_layout t = { .world = want->world };
-	int rc = choose_version(step, want, &t, err);
+	int rc = check_experts(step, err);
+
+	if (!rc)
+		rc = choose_version(step, want, &t, err);
 
 	if (!rc)
 		rc = choose_stage(step, ix, want, &t, err);

@@ -13,7 +13,7 @@
 /* ---- what kind of step it was made from ---- */
 
 /* BF16_Optimizer says no stage.  Model files of each rank are those of stage 3. */
-static int take_stage(struct uni *u, struct ckpt_err *err)
+static void take_stage(struct uni *u)
 {
 	struct ds_step *ds = &u->ds;
 	const struct ck_val *zero = u->optim_root;
@@ -29,11 +29,6 @@ static int take_stage(struct uni *u, struct ckpt_err *err)
 				"zero/optimizer_state.pt is of stage %d, the model files of %s "
 				"(files of two conversions in one folder?)", ds->stage,
 				ds->model_rank ? "stage 3" : "another stage");
-	if (ck_val_get(ck_val_get(ds->model, "universal_checkpoint_info"), "ds_autoep_layers"))
-		return ck_fail(err, CKPT_E_LAYOUT, ds->at.where, CKPT_NO_OFFSET,
-			       "LAYOUT_UNSUPPORTED: mixture of experts by AutoEP (expert "
-			       "parallel)");
-	return 0;
 }
 
 static void check_model_files(struct ds_step *ds)
@@ -145,9 +140,10 @@ static int add_state(struct uni *u, struct uni_file *f, const char *name, uint32
 static int add_weight(struct uni *u, const struct ds_param *p, uint32_t master,
 		      struct ckpt_err *err)
 {
-	const enum ckpt_dtype dtype = ck_ds_placeholder_dtype(&u->ds, p->name);
+	const enum ckpt_dtype dtype = u->ds.stage == 3 ? ck_ds_placeholder_dtype(&u->ds, p->name) :
+				      ck_ds_experts_dtype(&u->ds, p->name);
 
-	if (u->ds.stage != 3 || !dtype ||
+	if (!dtype ||
 	    ck_index_state_find(u->ds.ix, p->tensor, "weight") != CK_NONE)
 		return 0;
 	return ck_index_state_derive(u->ds.ix, master, "weight", dtype, err);
@@ -295,10 +291,11 @@ static int begin(struct uni *u, struct ckpt_err *err)
 			     "lists the optimizer's parameters");
 	if (!rc)
 		rc = ck_uni_load(u, err);
-	if (!rc)
-		rc = take_stage(u, err);
-	if (rc || !u->optim_root)
+	if (rc)
 		return rc;
+	take_stage(u);
+	if (!u->optim_root)
+		return 0;
 	ds->zero = u->optim_root;
 	ds->param_groups = ck_uni_param_groups(u);
 	return ck_ds_name_groups(ds, err);

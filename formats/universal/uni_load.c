@@ -223,13 +223,18 @@ static int refuse(const struct uni_file *f, const char *what, struct ckpt_err *e
 }
 
 /* Stages 1 and 2: a dict around a tensor of the parameter's own shape. */
-static int check_dict(struct uni_file *f, const struct ck_val *root, const struct ck_tensor_ref *t,
-		      struct ckpt_err *err)
+static int check_dict(const struct ds_step *ds, struct uni_file *f, const struct ck_val *root,
+		      const struct ck_tensor_ref *t, struct ckpt_err *err)
 {
 	const struct ds_param *p = f->of->p;
 
-	if (is_true(ck_val_get(root, "is_expert_param")))
-		return refuse(f, "a parameter of experts (mixture of experts)", err);
+	int64_t experts;
+
+	if (is_true(ck_val_get(root, "is_expert_param")) &&
+	    (!ck_val_int(ck_val_get(root, "ep_num_experts"), &experts) || !p->ndim ||
+	     experts < 1 || (uint64_t)experts != p->shape[0] ||
+	     !ck_ds_experts_is_stack(ds, p->name)))
+		return refuse(f, "experts that the model file's ds_autoep_layers do not list", err);
 	if (is_true(ck_val_get(root, "vocab_tensor")) && t->numel != p->numel)
 		return refuse(f, "a vocabulary whose padding was stripped", err);
 	if (t->numel == p->numel && p->ndim && !ck_val_get(root, "sub_param_shape") &&
@@ -265,7 +270,7 @@ static void check_length(struct uni_file *f, bool bare)
 	f->slice.dtype = 0;
 }
 
-static int take_state(struct uni_file *f, struct ckpt_err *err)
+static int take_state(const struct ds_step *ds, struct uni_file *f, struct ckpt_err *err)
 {
 	const struct ck_val *root = f->file.pt->doc.root;
 	const struct ck_val *param = ck_val_get(root, "param");
@@ -277,7 +282,7 @@ static int take_state(struct uni_file *f, struct ckpt_err *err)
 			       "expected a contiguous tensor, or a dictionary with one as "
 			       "'param'");
 	if (param) {
-		const int rc = check_dict(f, root, t, err);
+		const int rc = check_dict(ds, f, root, t, err);
 
 		if (rc)
 			return rc;
@@ -296,7 +301,7 @@ static int load_one(void *arg, uint64_t job, uint32_t worker, struct ckpt_err *e
 	if (!rc && !strcmp(f->state, "step"))
 		rc = ck_ds_number_of(&f->file, f->file.pt->doc.root, &f->has_step, &f->step, err);
 	else if (!rc)
-		rc = take_state(f, err);
+		rc = take_state(&u->ds, f, err);
 	if (!rc && !strcmp(f->state, "step") && !f->has_step)
 		rc = ck_fail(err, CKPT_E_CORRUPT, f->file.path, CKPT_NO_OFFSET,
 			     "expected a number, or a tensor of one element");

@@ -67,6 +67,7 @@ struct ck_step {
 	int stage;			/* ZeRO's: 0, 1, 2, 3 */
 	bool bf16_optimizer;
 	bool elastic;			/* without hyper-parameters */
+	bool experts;			/* DeepSpeed's: each expert in a file of its own */
 	bool aligned;			/* gaps between parameters of a flat group */
 	bool bf16_named;		/* with shards: their names say bf16 */
 	bool shards;			/* 'own' is what a rank's shard holds */
