@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "formats/deepspeed/ds_driver.h"
+#include "formats/ds_pt/ds_par.h"
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/io/ck_fs.h"
@@ -22,8 +23,8 @@ static int add_sources(struct ds_step *ds, struct ckpt_err *err)
 static const char *path_of_rank(struct ds_step *ds, const char *prefix, uint32_t rank,
 				const char *tail)
 {
-	const char *path = ck_arena_printf(&ds->arena, "%s/%szero_pp_rank_%u_mp_rank_00_%s.pt",
-					   ds->at.where, prefix, rank, tail);
+	const char *path = ck_arena_printf(&ds->arena, "%s/%szero_pp_rank_%u_mp_rank_%02u_%s.pt",
+					   ds->at.where, prefix, rank, ds->mp, tail);
 
 	return path ? path : ds->at.where;
 }
@@ -191,7 +192,7 @@ static void judge_without_optim(struct ds_step *ds)
 				"(was only a part of the step copied?)", ds->world);
 		return;
 	}
-	if (!ck_ds_has_optimizer(ds))
+	if (!ck_ds_has_optimizer(ds) && !ds->mp)
 		ck_findings_add(ds->f, CK_FINDING_NOT_IN_CHECKPOINT, ds->at.where,
 				"the optimizer was not saved; the step has weights and buffers "
 				"only");
@@ -238,6 +239,8 @@ static int build(struct ds_step *ds, struct ckpt_err *err)
 {
 	int rc = add_sources(ds, err);
 
+	if (!rc && ds->par)
+		rc = ck_ds_pipe_add_sources(ds, err);
 	if (rc)
 		return rc;
 	check_ranks(ds);
@@ -250,17 +253,70 @@ static int build(struct ds_step *ds, struct ckpt_err *err)
 		rc = check_counts(ds, err);
 	if (!rc)
 		rc = ck_ds_index_model(ds, err);
-	if (!rc && ck_ds_is_z0(ds) && !ds->experts)
+	if (!rc && ck_ds_is_z0(ds) && !ds->experts && !ds->par)
 		rc = ck_ds_index_z0(ds, err);
 	if (!rc && ds->optim_whole)
 		rc = ds->stage == 3 ? ck_ds_index_z3(ds, err) : ck_ds_index_z12(ds, err);
 	if (!rc)
 		rc = ck_ds_tell_ranks(ds, err);
-	if (!rc && ds->optim_whole && !ds->nstates)
+	if (!rc && ds->optim_whole && !ds->nstates && !ds->mp)
 		ck_findings_add(ds->f, CK_FINDING_STATE_EMPTY, ds->at.where,
 				"no optimizer state besides the masters (saved before the "
 				"first step, removed since, or the optimizer has none)");
-	return rc ? rc : fill_index(ds, err);
+	return rc;
+}
+
+/* ---- tensor and pipeline parallel ---- */
+
+static int read_position(struct ds_step *ds, struct ckpt_err *err)
+{
+	const int rc = ck_ds_load(ds, err);
+
+	return rc ? rc : build(ds, err);
+}
+
+/* Positions must have as many ranks, and optimizers of one kind. */
+static void check_positions(struct ds_step *whole)
+{
+	const struct ds_par *par = whole->parts;
+	const struct ds_step *first = par->pos[0].ds;
+
+	for (uint32_t i = 1; i < par->npos; i++) {
+		const struct ds_step *ds = par->pos[i].ds;
+
+		if (ds->world != first->world || ds->stage != first->stage ||
+		    ds->bf16_optimizer != first->bf16_optimizer)
+			ck_findings_add(whole->f, CK_FINDING_RANKS_DISAGREE,
+					ds->model_file->path, "mp_rank %u has stage %d and %u "
+					"ranks, mp_rank 0 stage %d and %u", ds->mp, ds->stage,
+					ds->world, first->stage, first->world);
+	}
+}
+
+static int read_parallel(struct ds_step *whole, struct ckpt_err *err)
+{
+	struct ds_step *first;
+	int rc = ck_ds_par_open(whole, err);
+
+	if (!rc)
+		rc = ck_ds_par_read(whole->parts, read_position, err);
+	if (rc)
+		return rc;
+	check_positions(whole);
+	first = whole->parts->pos[0].ds;
+	if (ck_ds_is_z0(first))
+		ck_findings_add(whole->f, CK_FINDING_NOT_IN_CHECKPOINT, whole->at.where,
+				"stage 0 stores master, exp_avg and all other optimizer states "
+				"without names; with tensor or pipeline parallelism they are left "
+				"out");
+	rc = ck_ds_par_join(whole->parts, err);
+	if (rc)
+		return rc;
+	first->ix = whole->ix;	/* what the step says of itself, its first position says */
+	rc = fill_index(first, err);
+	whole->ix->weights_name_states = false;
+	whole->ix->world = first->world * whole->parts->npos;
+	return rc ? rc : ck_ds_par_add_layout(whole->parts, first->world, err);
 }
 
 static int begin(struct ds_step *ds, struct ckpt_err *err)
@@ -272,7 +328,12 @@ static int begin(struct ds_step *ds, struct ckpt_err *err)
 	rc = ck_ds_find(ds, err);
 	if (!rc)
 		rc = ck_ds_sort_files(ds, err);
-	return rc ? rc : ck_ds_load(ds, err);
+	if (rc || ck_ds_is_parallel(ds))
+		return rc ? rc : read_parallel(ds, err);
+	rc = ck_ds_load(ds, err);
+	if (!rc)
+		rc = build(ds, err);
+	return rc ? rc : fill_index(ds, err);
 }
 
 static int ds_index(const struct ck_input *in, struct ck_index *ix, struct ck_findings *f,
@@ -288,8 +349,6 @@ static int ds_index(const struct ck_input *in, struct ck_index *ix, struct ck_fi
 		err = &mine;	/* below, err->code tells failures apart */
 	*ds = (struct ds_step){ .in = in, .ix = ix, .f = f };
 	rc = begin(ds, err);
-	if (!rc)
-		rc = build(ds, err);
 	rc = ck_arena_why(&ds->arena, rc, in->path[0], err);
 	ck_kept_give(in->kept, rc, ds, ck_ds_free);
 	return rc;

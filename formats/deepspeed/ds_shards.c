@@ -216,6 +216,11 @@ int ck_ds_read_step(const struct ck_input *in, const struct ck_index *ix, struct
 		return ck_fail(err, CKPT_E_UNSUPPORTED, ds->at.where, CKPT_NO_OFFSET,
 			       "stage 0 names no optimizer states, so they cannot be "
 			       "re-partitioned; weights can be converted");
+	if (ds->parts)
+		return ck_fail(err, CKPT_E_LAYOUT, ds->at.where, CKPT_NO_OFFSET,
+			       "LAYOUT_UNSUPPORTED: a tensor or pipeline parallel step is not "
+			       "resharded; `zckpt convert` gives its weights, --state STATE one of "
+			       "its states");
 	if (!ds->optim && !ck_ds_is_z0(ds))
 		return ck_fail(err, CKPT_E_UNSUPPORTED, ds->at.where, CKPT_NO_OFFSET,
 			       "the step has no optimizer shards to re-partition");

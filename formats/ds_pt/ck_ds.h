@@ -32,9 +32,9 @@ enum ds_kind {
 
 struct ds_name {
 	enum ds_kind kind;
-	uint32_t rank;		/* R; of DS_EXPERT_OPTIM: E */
+	uint32_t rank;		/* R; of DS_EXPERT_OPTIM: E; of a layer file LL */
 	uint32_t layer;		/* DS_EXPERT: l, and 'rank' is its expert; CK_NONE before 0.6.0 */
-	uint32_t mp;		/* MM */
+	uint32_t mp;		/* MM; of a layer file TT */
 	bool bf16;		/* prefix */
 };
 
@@ -125,6 +125,7 @@ struct ds_group {
 };
 
 struct ds_experts;
+struct ds_par;
 
 struct ds_step {
 	const struct ck_input *in;
@@ -132,6 +133,10 @@ struct ds_step {
 	struct ck_findings *f;
 	struct ck_arena arena;
 	struct ck_step_place at;
+	struct ds_par *parts;	/* of a whole step: its positions (ds_par.h), or NULL */
+	struct ds_par *par;	/* of a position: what it is a part of, or NULL */
+	uint32_t mp;		/* and its MM */
+	bool piped;		/* 'module' is made of files of layers */
 
 	struct ds_file *file;
 	uint64_t nfiles;
@@ -215,6 +220,7 @@ bool ck_ds_experts_judge(struct ds_step *ds);
  * weight has the type that all other trained ones have; 0 = they differ, or it is no stack. */
 bool ck_ds_experts_is_stack(const struct ds_step *ds, const char *name);
 enum ckpt_dtype ck_ds_experts_dtype(const struct ds_step *ds, const char *name);
+void ck_ds_file_release(struct ds_file *file);	/* ds_step.c */
 
 /* ds_slice.c: the contiguous tensor of a value as a run of elements; false if it is none. */
 bool ck_ds_slice_of(const struct ck_pt *pt, const struct ck_val *v, struct ds_slice *out);

@@ -11,8 +11,8 @@
 
 #include <ckpt_zero.h>
 
-#include "formats/ds_pt/ck_ds.h"
 #include "formats/ds_pt/ds_experts.h"
+#include "formats/ds_pt/ds_par.h"
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_pool.h"
 #include "libckpt/base/ck_sys.h"
@@ -52,7 +52,7 @@ static void check_prefix(struct ds_file *file)
 	file->named = id.kind != DS_OTHER;
 	file->legacy = file->pt->legacy;
 	if (id.kind == DS_OTHER || (id.kind == file->id.kind && id.rank == file->id.rank &&
-				    id.layer == file->id.layer))
+				    id.mp == file->id.mp && id.layer == file->id.layer))
 		return;
 	ck_findings_add(&file->notes, CK_FINDING_RANK_FILE_SWAPPED, file->path,
 			"it was saved as %s.pt (was a file renamed or copied over another?)",
@@ -281,12 +281,20 @@ static int check_model(struct ds_step *ds, struct ckpt_err *err)
 	rc = ck_ds_experts_begin(ds, err);
 	if (rc)
 		return rc;
-	if (ck_val_int(ck_val_get(ds->model, "mp_world_size"), &mp) && mp > 1)
-		return refuse_model(ds, "tensor or pipeline parallel (mp_world_size is above 1)",
+	if (ds->par && ds->experts)
+		return refuse_model(ds, "mixture of experts with tensor or pipeline parallelism",
 				    err);
+	if (!ds->par && ck_val_int(ck_val_get(ds->model, "mp_world_size"), &mp) && mp > 1)
+		return ck_fail(err, CKPT_E_INCOMPLETE, ds->model_file->path, CKPT_NO_OFFSET,
+			       "MODEL_FILE_MISSING: mp_world_size is %" PRId64 ", but this folder "
+			       "has one mp_rank file (was the copy partial?)", mp);
 	ds->module = ck_val_get(ds->model, "module");
+	if (ck_val_is_none(ds->module) && ds->par)
+		return ck_ds_pipe_module(ds, err);
 	if (ck_val_is_none(ds->module))
-		return refuse_model(ds, "pipeline parallel ('module' is None)", err);
+		return ck_fail(err, CKPT_E_INCOMPLETE, ds->model_file->path, CKPT_NO_OFFSET,
+			       "MODEL_FILE_MISSING: 'module' is None, so the weights are in files "
+			       "of layers, and this folder has none");
 	if (!ck_val_pairs(ds->module, &item, &n))
 		return ck_fail(err, CKPT_E_FORMAT, ds->model_file->path, CKPT_NO_OFFSET,
 			       "'module' is missing or not a dictionary of tensors");

@@ -5,8 +5,8 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "formats/ds_pt/ck_ds.h"
 #include "formats/ds_pt/ds_experts.h"
+#include "formats/ds_pt/ds_par.h"
 #include "libckpt/base/ck_err.h"
 #include "libckpt/include/ckpt_zero.h"
 
@@ -150,6 +150,8 @@ static int add_weight(struct ds_step *ds, uint32_t tensor, const struct ck_tenso
 {
 	const struct ds_file *file = ds->model_file;
 
+	if (ds->piped)
+		return ck_ds_pipe_add_weight(ds, tensor, t, err);
 	return ck_pt_add_state(file->pt, t, tensor, "weight", file->source, ds->ix, err);
 }
 
@@ -497,7 +499,8 @@ static int add_missing(struct names *nm, struct ckpt_err *err)
 
 			if (ck_index_find(ds->ix, name, &old))
 				continue;
-			if (!ds->no_shards || !ck_ds_experts_dtype(ds, name))
+			/* ds_pipe.c says what is missing */
+			if (!ds->piped && (!ds->no_shards || !ck_ds_experts_dtype(ds, name)))
 				ck_findings_add(ds->f, CK_FINDING_NOT_IN_CHECKPOINT, name,
 					"'module' lacks its weight; %s", ds->optim_whole ?
 					"its fp32 master is used" : "no other file has it");

@@ -54,11 +54,15 @@ static bool model_file(const char *p, struct ds_name *out)
 
 static bool layer_file(const char *p, struct ds_name *out)
 {
-	uint32_t n;
+	uint32_t n, tp = 0;
 
 	if (!skip(&p, "layer_") || !number(&p, &n))
 		return false;
 	out->kind = DS_LAYER;
+	if (skip(&p, "-model_"))
+		number(&p, &tp);
+	out->rank = n;
+	out->mp = tp;
 	return strstr(p, "model_states");
 }
 

@@ -13,10 +13,8 @@ bool ck_ds_has_files(const struct ck_tree *tree)
 	return false;
 }
 
-/* What helps.  The universal form of such a step is still cut by tensor and pipeline ranks. */
+/* What helps. */
 #define SAME_RANKS "; DeepSpeed itself resumes it on as many GPUs as before"
-#define SAME_SIZES "; DeepSpeed resumes it with the same parallel sizes"
-#define SAVED_THERE SAME_SIZES " and can save the 16-bit model there"
 
 static int refuse(const struct ds_step *ds, const char *name, const char *what, const char *help,
 		  struct ckpt_err *err)
@@ -37,15 +35,12 @@ static int check_layout(struct ds_step *ds, const struct ck_tree_entry *e, struc
 	if (id.kind == DS_EXPERT && id.layer == CK_NONE)
 		return refuse(ds, e->name, "mixture of experts by DeepSpeed before 0.6",
 			      SAME_RANKS, err);
-	if (id.kind == DS_LAYER)
-		return refuse(ds, e->name, "pipeline parallel", SAME_SIZES, err);
 	if (id.kind == DS_PIECE)
 		return refuse(ds, e->name, "files in pieces by the FAST checkpoint writer",
 			      SAME_RANKS, err);
 	return 0;
 }
 
-/* Experts and layers first: such folders hold mp_rank_01 files as well. */
 static int check_layouts(struct ds_step *ds, struct ckpt_err *err)
 {
 	int rc = 0;
@@ -54,14 +49,6 @@ static int check_layouts(struct ds_step *ds, struct ckpt_err *err)
 		const struct ck_tree_entry *e = &ds->at.tree.entry[i];
 
 		rc = check_layout(ds, e, ck_ds_name_parse(e->name), err);
-	}
-	for (uint64_t i = 0; !rc && i < ds->at.tree.n; i++) {
-		const struct ck_tree_entry *e = &ds->at.tree.entry[i];
-		const struct ds_name id = ck_ds_name_parse(e->name);
-
-		if (!e->is_dir && id.kind != DS_OTHER && id.mp > 0)
-			rc = refuse(ds, e->name, "tensor parallel (more than one mp_rank)",
-				    SAVED_THERE, err);
 	}
 	return rc;
 }

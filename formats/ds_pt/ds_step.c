@@ -5,8 +5,8 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "formats/ds_pt/ck_ds.h"
 #include "formats/ds_pt/ds_experts.h"
+#include "formats/ds_pt/ds_par.h"
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
 
@@ -108,17 +108,22 @@ enum ckpt_dtype ck_ds_placeholder_dtype(const struct ds_step *ds, const char *na
 	return t ? (enum ckpt_dtype)t->dtype : (enum ckpt_dtype)0;
 }
 
+void ck_ds_file_release(struct ds_file *file)
+{
+	ck_ds_close_pt(file);
+	ck_src_close(file->src);
+	ck_free(file->deflated);
+	ck_free(file->member);
+	ck_findings_release(&file->notes);
+}
+
 void ck_ds_free(void *of)
 {
 	struct ds_step *ds = of;
 
-	for (uint64_t i = 0; i < ds->nfiles; i++) {
-		ck_ds_close_pt(&ds->file[i]);
-		ck_src_close(ds->file[i].src);
-		ck_free(ds->file[i].deflated);
-		ck_free(ds->file[i].member);
-		ck_findings_release(&ds->file[i].notes);
-	}
+	ck_ds_par_free(ds->parts);
+	for (uint64_t i = 0; i < ds->nfiles; i++)
+		ck_ds_file_release(&ds->file[i]);
 	for (uint32_t r = 0; ds->model_rank && r < ds->world; r++) {
 		ck_free(ds->model_rank[r].frozen);
 		ck_free(ds->model_rank[r].buffer);
