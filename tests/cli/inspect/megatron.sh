@@ -39,7 +39,7 @@ echo '== states'
 for name in mc0.12.3-mixtral-ep2 mc0.14.0-mixtral-ep2-grouped mc0.14.0-qwen3-tp2-dp2-newtorch \
 	mc0.16.1-qwen2-pp2-dp2-tied mc0.16.1-llama-tp2-plainopt mc0.19.0-qwen3moe-ep2-pp2; do
 	zckpt inspect "$M/$name/ckpt" 2>&1 | grep -E '^(written|  warning)'
-	zckpt inspect --json "$M/$name/ckpt" | grep -E '"(layout|optimizer_layout)"'
+	zckpt inspect --json "$M/$name/ckpt" | grep -E '^    "(layout|optimizer_layout)"'
 done
 echo '== not whole'
 refused() {
