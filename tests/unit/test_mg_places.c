@@ -355,6 +355,67 @@ static void one_changed_master_makes_its_bucket_unknown_and_no_other(void **stat
 	done();
 }
 
+/* The masters are those of another rank's slice; the moments are not. */
+static void a_slice_of_another_rank_makes_the_position_unknown(void **state)
+{
+	(void)state;
+	for (uint32_t odd = 0; odd < 2; odd++) {
+		make_model(9);
+		for (uint32_t l = 0; l < LAYERS; l++) {
+			m.chunk[chunk_of(QKV, l)].nslices = 2;
+			m.chunk[chunk_of(QKV, l)].slice = odd && l == 1;
+		}
+		make_buckets(1, 2);
+		search();
+		assert_int_equal(found(), odd ? 0 : m.p.nchunks);
+		done();
+	}
+}
+
+static void experts_that_are_not_the_same_in_each_layer_make_the_position_unknown(void **state)
+{
+	(void)state;
+	for (uint32_t odd = 0; odd < 2; odd++) {
+		make_model(10);
+		for (uint32_t l = 0; l < LAYERS; l++)
+			m.chunk[chunk_of(FC2, l)].expert = odd && l == 2 ? 3 : 4;
+		make_buckets(1, 2);
+		search();
+		assert_int_equal(found(), odd ? 0 : m.p.nchunks);
+		done();
+	}
+}
+
+static void a_layer_without_one_of_its_parameters_makes_the_buffer_unknown(void **state)
+{
+	const uint32_t last = 2 + 8 * 3 - 2;	/* the norm that begins layer 1 is not there */
+
+	(void)state;
+	make_model(11);
+	m.bucket[0].numel = lay(0, 0, last, 0, false);
+	m.bucket[0].has_borders = true;
+	cut(0, 0, last, 1);
+	m.buffer[0].nbuckets = 1;
+	m.p.nbuckets = m.p.nbuffers = 1;
+	search();
+	assert_non_null(m.bucket[0].why);
+	assert_int_equal(found(), 0);
+	done();
+}
+
+static void an_embedding_before_the_layers_makes_the_buffer_unknown(void **state)
+{
+	(void)state;
+	for (uint32_t odd = 0; odd < 2; odd++) {
+		make_model(12);
+		m.chunk[0].side = odd ? MGP_BEFORE : MGP_AFTER;
+		make_buckets(1, 1);
+		search();
+		assert_int_equal(found(), odd ? 0 : m.p.nchunks);
+		done();
+	}
+}
+
 /* Buckets joined to one row, without borders: the second one begins at any element. */
 static void joined_buckets_are_found_without_borders(void **state)
 {
@@ -436,6 +497,10 @@ int main(void)
 		cmocka_unit_test(zero_biases_are_told_apart_by_their_layers),
 		cmocka_unit_test(masters_that_changed_places_make_the_buffer_unknown),
 		cmocka_unit_test(one_changed_master_makes_its_bucket_unknown_and_no_other),
+		cmocka_unit_test(a_slice_of_another_rank_makes_the_position_unknown),
+		cmocka_unit_test(experts_that_are_not_the_same_in_each_layer_make_the_position_unknown),
+		cmocka_unit_test(a_layer_without_one_of_its_parameters_makes_the_buffer_unknown),
+		cmocka_unit_test(an_embedding_before_the_layers_makes_the_buffer_unknown),
 		cmocka_unit_test(joined_buckets_are_found_without_borders),
 		cmocka_unit_test(a_bucket_that_is_all_zeros_is_unknown),
 		cmocka_unit_test(no_mutation_gives_a_block_a_wrong_place),
