@@ -326,7 +326,8 @@ bool ck_ds_experts_judge(struct ds_step *ds)
 		return false;
 	if (!ds->ngroups && !x->optim_there && x->optim_none) {
 		ck_findings_add(ds->f, CK_FINDING_RANK_FILE_MISSING, ds->at.where,
-				"all *zero_pp_rank_*_optim_states.pt are missing; the run had ZeRO, "
+				"all *zero_pp_rank_*_optim_states.pt are missing; the "
+				"run had ZeRO, "
 				"as its expp_rank files have no optimizer (was only a part of the "
 				"step copied?)");
 		return true;

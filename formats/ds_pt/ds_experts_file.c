@@ -2,8 +2,8 @@
  * ds_experts_file.c -- files of experts: layer_<l>_expert_<e>_mp_rank_00_model_states.pt is a bare
  * dictionary of one expert's tensors, whose keys have the number e of the whole model.
  *
- *     PREFIX.deepspeed_moe.experts.deepspeed_experts.<e>.REST	a tensor of the model
- *     PREFIX.<w>.<e>						AutoEP: row e of the stack PREFIX.<w>
+ *     PREFIX.deepspeed_moe.experts.deepspeed_experts.<e>.REST  a tensor of the model
+ *     PREFIX.<w>.<e>  AutoEP: row e of the stack PREFIX.<w>
  *
  * All experts of a layer have the same tensors, so the first one says what the others must have.
  */

@@ -76,7 +76,8 @@ static int take_mapping(struct ds_step *ds, const struct ds_file *file, const st
 
 		if (!name || !length_of(item[2 * i + 1], &out->item[i].numel))
 			return ck_fail(err, CKPT_E_CORRUPT, file->path, CKPT_NO_OFFSET,
-				       "entry %" PRIu64 " of param_slice_mappings has no name or no "
+				       "entry %" PRIu64 " of param_slice_mappings has no "
+				       "name or no "
 				       "length", i);
 		out->item[i].name = ck_arena_strdup(&ds->arena, name);
 		if (!out->item[i].name)

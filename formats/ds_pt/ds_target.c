@@ -247,7 +247,8 @@ static int check_experts(const struct ck_step *step, struct ckpt_err *err)
 		return 0;
 	return ck_fail(err, CKPT_E_UNSUPPORTED, step->at.where, CKPT_NO_OFFSET,
 		       "the step has DeepSpeed's experts, which zckpt does not write as DeepSpeed "
-		       "or universal files; weights can be converted, and reshard --to dcp or native "
+		       "or universal files; weights can be converted, and reshard --to "
+		       "dcp or native "
 		       "keeps all states");
 }
 

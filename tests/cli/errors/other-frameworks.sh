@@ -48,7 +48,7 @@ printf 'GGUF\003\0\0\0' > m.gguf
 printf '\010\007' > m.onnx
 for file in m.gguf m.onnx; do zckpt inspect $file 2>&1 | sed 's/^zckpt: //'; done
 echo '== DeepSpeed'
-for dir in "$FIXTURES"/deepspeed/ds0.19.8-z1-bf16-w4-moe "$FIXTURES"/deepspeed/ds0.19.8-z1-bf16-w4-pipeline "$FIXTURES"/deepspeed/ds0.19.8-z1-bf16-w4-autotp; do
+for dir in "$FIXTURES"/deepspeed/ds0.19.8-z1-bf16-w4-pipeline "$FIXTURES"/deepspeed/ds0.19.8-z1-bf16-w4-autotp; do
 	zckpt doctor "$dir/ckpt"
 done
 true
