@@ -23,8 +23,8 @@ static int refuse(const struct ds_step *whole, const char *what, const char *nam
 		  struct ckpt_err *err)
 {
 	return ck_fail(err, CKPT_E_LAYOUT, whole->at.where, CKPT_NO_OFFSET,
-		       "LAYOUT_UNSUPPORTED: %s, as %s shows; zckpt reads tensor and pipeline "
-		       "parallel steps of ZeRO stage 0 to 2 without experts", what, name);
+		       "LAYOUT_UNSUPPORTED: %s, as %s shows; zckpt reads tensor and "
+		       "pipeline parallel steps of ZeRO stage 0 to 2 without experts", what, name);
 }
 
 static int check_kinds(const struct ds_step *whole, struct ckpt_err *err)
@@ -53,8 +53,9 @@ static struct ds_file *model_of(const struct ds_step *whole, uint32_t mp)
 static int miss_model(const struct ds_step *whole, uint32_t mp, uint32_t n, struct ckpt_err *err)
 {
 	return ck_fail(err, CKPT_E_INCOMPLETE, whole->at.where, CKPT_NO_OFFSET,
-		       "MODEL_FILE_MISSING: mp_rank_%02u_model_states.pt is missing; %s%u%s (was the "
-		       "save interrupted, or the copy partial?)", mp, n ? "mp_world_size is " :
+		       "MODEL_FILE_MISSING: mp_rank_%02u_model_states.pt is missing; %s%u%s "
+		       "(was the save interrupted, or the copy partial?)", mp,
+		       n ? "mp_world_size is " :
 		       "no file says how many there are besides mp_rank_", n ? n : mp,
 		       n ? ", so the step has as many of them" : "");
 }
@@ -112,8 +113,8 @@ static int degrees(struct ds_par *par, struct ckpt_err *err)
 	}
 	if (tp < 1 || pp < 1 || tp > par->npos || pp > par->npos || tp * pp != par->npos)
 		return ck_fail(err, CKPT_E_MISMATCH, par->whole->at.where, CKPT_NO_OFFSET,
-			       "RANKS_DISAGREE: mp_world_size is %u, but there are %" PRId64 " tensor "
-			       "ranks and %" PRId64 " pipeline stages", par->npos, tp, pp);
+			       "RANKS_DISAGREE: mp_world_size is %u, but there are %" PRId64 " "
+			       "tensor ranks and %" PRId64 " pipeline stages", par->npos, tp, pp);
 	par->npp = (uint32_t)pp;
 	par->ntp = (uint32_t)tp;
 	for (uint32_t i = 0; i < par->npos; i++) {

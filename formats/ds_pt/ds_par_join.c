@@ -128,8 +128,8 @@ static int add_part(struct join *j, const struct ds_tp_cut *cut, const struct ck
 		return 0;
 	if ((from != e->first || to != e->first + n) && (e->runs > 1 || e->view != CK_NONE))
 		return ck_fail(err, CKPT_E_LAYOUT, j->tiles.name, CKPT_NO_OFFSET,
-			       "LAYOUT_UNSUPPORTED: it has parts, and a rank stored it as a strided "
-			       "view");
+			       "LAYOUT_UNSUPPORTED: it has parts, and a rank stored it as a "
+			       "strided view");
 	cutout.off += (from - e->first) * es;
 	return ck_tiles_add(&j->tiles, block, from - lo * inner, to - from, &cutout, err);
 }
@@ -278,9 +278,9 @@ static int join_state(struct join *j, uint32_t pp, const struct ds_tp_cut *cut, 
 		rc = check_equal(j, pp, t->numel, MOST_COMPARED, &same, err);
 	if (!rc && !same && cut->kind == DS_TP_AVERAGE)
 		return ck_fail(err, CKPT_E_LAYOUT, t->name, CKPT_NO_OFFSET,
-			       "LAYOUT_UNSUPPORTED: parameter_to_average_patterns asks for the mean "
-			       "of %u tensor ranks, whose values of its %s differ; zckpt computes no "
-			       "means", j->par->ntp, name);
+			       "LAYOUT_UNSUPPORTED: parameter_to_average_patterns asks for the "
+			       "mean of %u tensor ranks, whose values of its %s differ; zckpt "
+			       "computes no means", j->par->ntp, name);
 	if (!rc && !same) {
 		ck_findings_add(f, CK_FINDING_NOT_IN_CHECKPOINT, t->name,
 				"a buffer that differs between tensor ranks, and no pattern says "

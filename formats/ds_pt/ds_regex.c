@@ -50,7 +50,8 @@ struct parser {
 static uint32_t next_char(const char **p)
 {
 	const uint8_t *s = (const uint8_t *)*p;
-	const uint32_t n = s[0] < 0xc2 ? 1 : s[0] < 0xe0 ? 2 : s[0] < 0xf0 ? 3 : s[0] < 0xf5 ? 4 : 1;
+	const uint32_t n = s[0] < 0xc2 || s[0] > 0xf4 ? 1 :
+			   s[0] < 0xe0 ? 2 : s[0] < 0xf0 ? 3 : 4;
 	uint32_t c = n == 1 ? s[0] : s[0] & (0x7fu >> n);
 
 	for (uint32_t i = 1; i < n; i++) {
@@ -337,8 +338,8 @@ int ck_ds_regex_make(struct ck_arena *arena, const char *pattern, const char *wh
 
 	if (len > MAX_PATTERN)
 		return ck_fail(err, CKPT_E_LAYOUT, where, CKPT_NO_OFFSET,
-			       "LAYOUT_UNSUPPORTED: a pattern of %zu bytes; zckpt reads up to %u", len,
-			       MAX_PATTERN);
+			       "LAYOUT_UNSUPPORTED: a pattern of %zu bytes; zckpt reads up to %u",
+			       len, MAX_PATTERN);
 	ps.re = new_regex(arena, len);
 	if (!ps.re)
 		return ck_fail_nomem(err, "a pattern", len);
@@ -348,9 +349,9 @@ int ck_ds_regex_make(struct ck_arena *arena, const char *pattern, const char *wh
 		ps.why = "an end of a group without its beginning";
 	if (ps.why)
 		return ck_fail(err, CKPT_E_LAYOUT, where, CKPT_NO_OFFSET,
-			       "LAYOUT_UNSUPPORTED: pattern '%.100s' has %s, which zckpt does not "
-			       "read; `--tp-rules FILE` gives the rules in other words", pattern,
-			       ps.why);
+			       "LAYOUT_UNSUPPORTED: pattern '%.100s' has %s, which zckpt does "
+			       "not read; `--tp-rules FILE` gives the rules in other words",
+			       pattern, ps.why);
 	emit(&ps, (struct inst){ .op = OP_MATCH });
 	*out = ps.re;
 	return 0;

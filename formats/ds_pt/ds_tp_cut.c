@@ -167,8 +167,8 @@ static int cut_parts(const struct ds_tp_rules *rules, const struct ds_tp_local *
 		return misfit(rules, local, rule, "its partition_dim is no dimension of it", err);
 	if (axis)
 		return ck_fail(err, CKPT_E_LAYOUT, local->name, CKPT_NO_OFFSET,
-			       "LAYOUT_UNSUPPORTED: %s has parts along dimension %" PRId64 "; zckpt "
-			       "reads parts along dimension 0", rules->where, axis);
+			       "LAYOUT_UNSUPPORTED: %s has parts along dimension %" PRId64 "; "
+			       "zckpt reads parts along dimension 0", rules->where, axis);
 	if (!same_shapes(local, 0))
 		return misfit(rules, local, rule, "its shapes differ between tensor ranks in "
 			      "a dimension that is not cut", err);

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "formats/ds_pt/ds_par.h"
 #include "formats/universal/ck_uni.h"
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
@@ -283,6 +284,10 @@ static int begin(struct uni *u, struct ckpt_err *err)
 	rc = ck_ds_find(&u->ds, err);
 	if (!rc)
 		rc = ck_ds_sort_files(ds, err);
+	if (!rc && ck_ds_is_parallel(ds))
+		rc = ck_fail(err, CKPT_E_LAYOUT, ds->at.where, CKPT_NO_OFFSET,
+			     "LAYOUT_UNSUPPORTED: the universal form of a tensor or pipeline "
+			     "parallel step; zckpt reads the step that it was made from");
 	if (!rc)
 		rc = ck_ds_load(ds, err);
 	if (!rc && !ds->ngroups)
