@@ -389,9 +389,14 @@ static int values(const struct ck_index *ix, const struct ckpt_limits *limits, u
 		  struct ck_values *out, struct ckpt_err *err)
 {
 	const struct ck_source *shard = ck_ds_source_of(ix, DS_OPTIM, rank);
-	const int rc = ck_ds_open_values(ix, limits, rank, ck_ds_model_source(ix, rank), shard,
-					 out, err);
+	const char *layout = ck_index_fact(ix, "layout");
+	int rc;
 
+	if (layout && (strstr(layout, "tp ") || strstr(layout, "pp ")))
+		return ck_fail(err, CKPT_E_LAYOUT, ix->path, CKPT_NO_OFFSET,
+			       "LAYOUT_UNSUPPORTED: values of a rank of a tensor or pipeline "
+			       "parallel step");
+	rc = ck_ds_open_values(ix, limits, rank, ck_ds_model_source(ix, rank), shard, out, err);
 	if (!rc)
 		ck_ds_take_optimizer(out, ck_val_get(ck_ds_values_root(out), shard ?
 						     "optimizer_state_dict" : "optimizer"));
