@@ -70,7 +70,8 @@ int ck_ds_par_rules(struct ds_par *par, struct ckpt_err *err)
 	return ck_fail(err, CKPT_E_LAYOUT, par->whole->at.where, CKPT_NO_OFFSET,
 		       "LAYOUT_UNSUPPORTED: %u tensor ranks and no universal_checkpoint_info to "
 		       "say how they cut each tensor; give it as JSON, --tp-rules FILE: patterns "
-		       "under tp_replicated_parameter_patterns, parameter_with_row_parallelism_patterns",
+		       "under tp_replicated_parameter_patterns, "
+		       "parameter_with_row_parallelism_patterns",
 		       par->ntp);
 }
 
