@@ -312,8 +312,8 @@ static int open_input(const struct ck_input *in, void *arg, struct ckpt_err *err
 			       driver->name);
 	if (driver && in->names && !driver->has_names)
 		return ck_fail(err, CKPT_E_USAGE, in->path[0], CKPT_NO_OFFSET,
-			       "--naming is for checkpoints of Megatron-Core, whose tensors have no "
-			       "names of transformers; this is %s", driver->name);
+			       "--naming is for checkpoints of Megatron-Core, whose tensors have "
+			       "no names of transformers; this is %s", driver->name);
 	*o->driver = driver;
 	return driver ? index_with(driver, in, o->ix, o->f, err) : fail_format(in, err);
 }

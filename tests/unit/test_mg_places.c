@@ -372,7 +372,7 @@ static void a_slice_of_another_rank_makes_the_position_unknown(void **state)
 	}
 }
 
-static void experts_that_are_not_the_same_in_each_layer_make_the_position_unknown(void **state)
+static void experts_that_differ_between_layers_make_the_position_unknown(void **state)
 {
 	(void)state;
 	for (uint32_t odd = 0; odd < 2; odd++) {
@@ -498,7 +498,7 @@ int main(void)
 		cmocka_unit_test(masters_that_changed_places_make_the_buffer_unknown),
 		cmocka_unit_test(one_changed_master_makes_its_bucket_unknown_and_no_other),
 		cmocka_unit_test(a_slice_of_another_rank_makes_the_position_unknown),
-		cmocka_unit_test(experts_that_are_not_the_same_in_each_layer_make_the_position_unknown),
+		cmocka_unit_test(experts_that_differ_between_layers_make_the_position_unknown),
 		cmocka_unit_test(a_layer_without_one_of_its_parameters_makes_the_buffer_unknown),
 		cmocka_unit_test(an_embedding_before_the_layers_makes_the_buffer_unknown),
 		cmocka_unit_test(joined_buckets_are_found_without_borders),
