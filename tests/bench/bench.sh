@@ -8,7 +8,7 @@
 # --quick          3 alternations at 0.8 GB instead of 7 at 3 GB
 # --rows PATTERN   only rows whose part matches: copy, bf16, z2f, sparse,
 #                  inspect, reshard, universal, verify, pack, save, load,
-#                  sums, view, plan, wide, train, disk, fsdp, one
+#                  sums, view, plan, wide, train, disk, fsdp, one, megatron
 #                  (an extended regular expression)
 # --best           judge by the fastest runs instead of the medians: for a
 #                  machine that others use at the same time
@@ -361,6 +361,8 @@ disk_rows() {
 . tests/bench/rows_train.sh
 # shellcheck source=tests/bench/rows_fsdp.sh
 . tests/bench/rows_fsdp.sh
+# shellcheck source=tests/bench/rows_megatron.sh
+. tests/bench/rows_megatron.sh
 
 # ---- the machine, the rows, the table -----------------------------------
 
@@ -392,6 +394,7 @@ sums_rows
 view_rows
 dcp_rows
 one_rows
+megatron_rows
 train_rows
 disk_rows
 

@@ -8,8 +8,8 @@ for c in mc0.16.1-llama-tp2 mc0.16.1-qwen2-pp2-dp2-tied mc0.16.1-qwen3-tp2-pp2 m
 	zckpt shard -q --to megatron --tp $tp --vocab-divisible 16 $c-hf $c-mg
 	zckpt verify -q --full $c-mg && cat $c-mg/latest_checkpointed_iteration.txt && echo
 	# Megatron's own tensors; rows of padding are of no model
-	zckpt digest -q --names native "$case/$c/ckpt" 2> err | grep ' weight ' | grep -v 'word_emb\|output_l' > own
-	zckpt digest -q --names native $c-mg 2> err | grep ' weight ' | grep -v 'word_emb\|output_l' | cmp - own &&
+	zckpt digest -q --naming native "$case/$c/ckpt" 2> err | grep ' weight ' | grep -v 'word_emb\|output_l' > own
+	zckpt digest -q --naming native $c-mg 2> err | grep ' weight ' | grep -v 'word_emb\|output_l' | cmp - own &&
 		echo "$c: $(wc -l < own) tensors as Megatron-Core wrote them"
 	zckpt digest -q $c-hf | grep ' weight ' > hf
 	zckpt digest -q $c-mg 2> err | grep ' weight ' | cmp - hf && echo "$c: $(wc -l < hf) tensors as before"
@@ -17,7 +17,7 @@ done
 c=mc0.16.1-llama-tp2
 ls $c-mg/release
 # the padding repeats the last row
-zckpt cat -q --to text --names native $c-mg 'embedding.word_embeddings.weight[36:64]' 2> err |
+zckpt cat -q --to text --naming native $c-mg 'embedding.word_embeddings.weight[36:64]' 2> err |
 	sort | uniq -c | awk '{ print $1, "equal rows" }'
 # another type, the usual padding, and what is refused
 zckpt shard -q --to megatron --dtype fp32 $c-hf wide && zckpt inspect wide 2> err | grep '^weight'
