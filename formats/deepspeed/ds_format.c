@@ -304,7 +304,7 @@ static int read_parallel(struct ds_step *whole, struct ckpt_err *err)
 		return rc;
 	check_positions(whole);
 	first = whole->parts->pos[0].ds;
-	if (ck_ds_is_z0(first))
+	if (ck_ds_is_z0(first) || first->nameless)
 		ck_findings_add(whole->f, CK_FINDING_NOT_IN_CHECKPOINT, whole->at.where,
 				"stage 0 stores master, exp_avg and all other optimizer states "
 				"without names; with tensor or pipeline parallelism they are left "

@@ -162,6 +162,7 @@ struct ds_step {
 	struct ck_val *zero;		/* its ZeRO dict */
 	struct ck_val *param_groups;	/* of the optimizer, or NULL */
 	bool no_shards;			/* shards in the folder are not the step's */
+	bool nameless;			/* there are shards, and nothing names what is in them */
 	bool optim_whole;		/* every rank is there and agrees */
 	uint64_t kept_bytes;	/* of ranks' trees that stay open, for who writes a step */
 

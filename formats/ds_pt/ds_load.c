@@ -506,7 +506,9 @@ static int make_rank_tables(struct ds_step *ds, struct ckpt_err *err)
 {
 	if (!ds->world)
 		ds->world = (uint32_t)ck_max_u64(1, (uint64_t)dp_world(ds));
-	if (ds->optim_file) {
+	/* BF16_Optimizer at stage 0 */
+	ds->nameless = ds->par && ds->optim_file && !ds->ngroups;
+	if (ds->optim_file && !ds->nameless) {
 		ds->optim = ck_arena_zalloc(&ds->arena, ds->world * sizeof(*ds->optim));
 		if (!ds->optim)
 			return ck_fail_nomem(err, "a table of ranks", ds->world);

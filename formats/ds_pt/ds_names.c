@@ -59,9 +59,11 @@ static bool layer_file(const char *p, struct ds_name *out)
 	if (!skip(&p, "layer_") || !number(&p, &n))
 		return false;
 	out->kind = DS_LAYER;
+	out->rank = n;
+	if (!strncmp(p, "-model_states", 13))	/* of the only tensor rank */
+		return true;
 	if (skip(&p, "-model_"))
 		number(&p, &tp);
-	out->rank = n;
 	out->mp = tp;
 	return strstr(p, "model_states");
 }

@@ -28,11 +28,12 @@ static void names_of_all_versions_are_taken_apart(void **state)
 	expect("zero_pp_rank_4095_mp_rank_00_optim_states.pt", DS_OPTIM, 4095, 0, false);
 	expect("bf16_zero_pp_rank_17_mp_rank_03_optim_states.pt", DS_OPTIM, 17, 3, true);
 	expect("zero_pp_rank_2_mp_rank_00optim_states.pt", DS_OPTIM, 2, 0, false);
-	expect("layer_01-model_00-model_states.pt", DS_LAYER, 0, 0, false);
-	expect("layer_01-model_states.pt", DS_LAYER, 0, 0, false);
-	expect("layer_0_expert_3_mp_rank_00_model_states.pt", DS_EXPERT, 0, 0, false);
-	expect("expert_3_mp_rank_00_model_states.pt", DS_EXPERT, 0, 0, false);
-	expect("expp_rank_1_mp_rank_00_optim_states.pt", DS_EXPERT_OPTIM, 0, 0, false);
+	expect("layer_01-model_00-model_states.pt", DS_LAYER, 1, 0, false);
+	expect("layer_12-model_03-model_states.pt", DS_LAYER, 12, 3, false);
+	expect("layer_01-model_states.pt", DS_LAYER, 1, 0, false);
+	expect("layer_0_expert_3_mp_rank_00_model_states.pt", DS_EXPERT, 3, 0, false);
+	expect("expert_3_mp_rank_00_model_states.pt", DS_EXPERT, 3, 0, false);
+	expect("expp_rank_1_mp_rank_02_optim_states.pt", DS_EXPERT_OPTIM, 1, 2, false);
 	expect("zero_pp_rank_0_mp_rank_00_optim_states.pt-3.1", DS_PIECE, 0, 0, false);
 }
 

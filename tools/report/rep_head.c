@@ -148,7 +148,8 @@ void rep_sizes(struct rep *rep)
 		const struct ckpt_size *p = &sizes.part[i];
 		char *label = sizes_label(p);
 
-		rep->padded |= p->kind == CKPT_SIZE_PADDING && p->bytes;
+		/* ranks of one position of a pipeline have other parts than those of another */
+		rep->padded |= p->kind == CKPT_SIZE_PADDING && p->bytes && !view_layout(rep->ck);
 		json_open(json, NULL, '{');
 		json_text(json, "what", label);
 		json_text(json, "dtype", p->dtype ? ckpt_dtype_name(p->dtype) : "");
