@@ -65,6 +65,15 @@ static void refused(const char *words)
 	free(all);
 }
 
+/* Read, with an error. */
+static void faulty(const char *id, const char *words)
+{
+	struct ckpt *ck = t_step_open(dir, NULL);
+
+	assert_non_null(t_step_finding(ck, id, words));
+	ckpt_close(ck);
+}
+
 /* A step of stage 3: what is different in the files. */
 static void stage3(const char *model, const char *zero)
 {
@@ -99,9 +108,11 @@ static void what_lies_beside_the_shards_tells(void **state)
 {
 	(void)state;
 	t_dir_copy_in(dir, MODEL, "mp_rank_01_model_states.pt");
-	refused("tensor parallel|mp_rank_01");
+	faulty("RANK_FILE_EXTRA", "of mp_rank 1, but the step has 1");
+	teardown(NULL);
+	setup(NULL);
 	t_dir_copy_in(dir, MODEL, "layer_00-model_states.pt");
-	refused("pipeline parallel|layer_00");
+	faulty("RANK_FILE_SWAPPED", "it was saved as");
 	teardown(NULL);
 	setup(NULL);
 	t_dir_copy_in(dir, SHARD, "expp_rank_0_mp_rank_00_optim_states.pt");
@@ -189,9 +200,9 @@ static void several_model_ranks_are_refused(void **state)
 {
 	(void)state;
 	save(MODEL, "{ 'mp_world_size' 2 'module' { 'w' <bf16 6 @1> } }");
-	refused("mp_world_size");
+	t_step_fails(dir, NULL, CKPT_E_INCOMPLETE, "MODEL_FILE_MISSING|mp_world_size is 2");
 	save(MODEL, "{ 'mp_world_size' 1 'module' None }");
-	refused("pipeline");
+	t_step_fails(dir, NULL, CKPT_E_INCOMPLETE, "MODEL_FILE_MISSING|files of layers");
 }
 
 static void impossible_worlds_and_stages_are_refused(void **state)
