@@ -269,7 +269,7 @@ static void other_layouts_are_refused_by_name(void **state)
 	fails("run", NULL, CKPT_E_LAYOUT, "vocabulary|exp_avg.pt");
 	save("zero/w/exp_avg.pt", "{ 'param' <f32 2 3 @30> }");
 	save("mp_rank_01_model_states.pt", "{ 'module' { } }");
-	fails("run", NULL, CKPT_E_LAYOUT, "tensor parallel");
+	fails("run", NULL, CKPT_E_LAYOUT, "tensor or pipeline");
 }
 
 static void names_do_not_lead_out_of_the_folder(void **state)
