@@ -12,7 +12,6 @@ import io
 import json
 import os
 import pickle
-import re
 import struct
 import subprocess
 import sys
@@ -208,15 +207,29 @@ def make(run):
     return step, sizes, os.path.getsize(os.path.join(step, ".metadata")), len(places), numpy.concatenate([kept[0], kept[1]], axis=1)
 
 
+# a small process of its own: its child's memory begins with this process, not with torch's
+MEASURE = """
+import json, os, resource, sys
+def read():
+    return int(open("/proc/self/io").read().split()[1])
+before, pid = read(), os.fork()
+if not pid:
+    for fd, name in (1, "out"), (2, "err"):
+        os.dup2(os.open(name, os.O_WRONLY | os.O_CREAT), fd)
+    os.execv(sys.argv[1], sys.argv[1:])
+status = os.waitpid(pid, 0)[1]
+use = resource.getrusage(resource.RUSAGE_CHILDREN)
+print(json.dumps({"rc": os.waitstatus_to_exitcode(status), "read": read() - before, "memory": use.ru_maxrss * 1024,
+                  "cpu": use.ru_utime + use.ru_stime}))
+"""
+
+
 def measured(*args):
     """Bytes of memory and bytes read by one call, its output and errors."""
-    script = '"$@" > out 2> err; echo $? > rc; cat /proc/$$/io > io'
     with tempfile.TemporaryDirectory() as dir:
-        subprocess.run(["/usr/bin/time", "-f", "%M", "-o", "mem", "bash", "-c", script, "bash", ZCKPT, *args], cwd=dir)
-        text = {name: open(os.path.join(dir, name), "rb").read() for name in ("out", "err", "rc", "io", "mem")}
-    read = int(re.search(rb"rchar: (\d+)", text["io"]).group(1))
-    return types.SimpleNamespace(rc=int(text["rc"]), out=text["out"], err=text["err"].decode(), read=read,
-                                 memory=int(text["mem"].split()[-1]) * 1024)
+        made = subprocess.run([sys.executable, "-I", "-S", "-c", MEASURE, ZCKPT, *args], cwd=dir, stdout=subprocess.PIPE, check=True)
+        text = {name: open(os.path.join(dir, name), "rb").read() for name in ("out", "err")}
+    return types.SimpleNamespace(out=text["out"], err=text["err"].decode(), **json.loads(made.stdout))
 
 
 def main():
@@ -235,7 +248,7 @@ def main():
             check(what, m.rc == 0 or full, f"exit {m.rc}: {m.err[-600:]}")
             check(f"memory of {what}", m.memory <= BOUND, f"{m.memory / 1e6:.0f} MB, more than {BOUND / 1e6:.0f}")
             check(f"bytes read by {what}", m.read <= heads + 2 * more + (64 << 20), f"{m.read / 1e6:.0f} MB of {heads / 1e6:.0f}")
-            print(f"{what}: {m.memory / 1e6:.0f} MB of memory, {m.read / 1e6:.1f} MB read")
+            print(f"{what}: {m.memory / 1e6:.0f} MB of memory, {m.read / 1e6:.1f} MB read, {m.cpu:.1f} s of a CPU")
             if what == "cat":
                 check("the numbers of one expert", m.out == want.tobytes(), f"{len(m.out)} bytes, wanted {want.nbytes}")
     print(f"{passed} passed, {failed} failed, 0 skipped")

@@ -138,6 +138,8 @@ part "steps made of weights, resumed by DeepSpeed" \
 	"$python" "$here/shard_cases.py" "$work/sharded" $long
 part "weights to Megatron-Core" \
 	"$python" "$here/megatron_load.py" "$work/megatron" --megatron "$megatron" $long
+part "a large folder of Megatron-Core, sparse, in little memory" \
+	"$python" "$here/megatron_sparse.py" 4
 part "models loaded by transformers" \
 	"$python" "$here/hf_models.py" "$work/models" $long
 if [ -d "$ZCKPT_FIXTURES/parallel" ]; then
