@@ -83,7 +83,9 @@ static uint64_t count_findings(const struct ckpt *ck, enum ckpt_severity severit
 /* Weights to a file, states to others in a folder. */
 static void read_values(const struct scene *s, struct values *v)
 {
-	const struct ckpt_open_opts o = { .size = sizeof(o), .model_config = s->config };
+	const struct ckpt_open_opts o = {
+		.size = sizeof(o), .model_config = s->config, .find_states = 1,
+	};
 	const char *dir = s->dir, *out = s->out;
 	static const char *const all[] = { "all", NULL };
 	char *file = t_fmt("%s/weights.safetensors", out), *folder = t_fmt("%s/states", out);
@@ -162,7 +164,9 @@ static void compare(const struct scene *s, const struct values *v, bool *missing
 /* An error that verify --full finds. */
 static bool is_found(const struct scene *s, char *why, size_t room)
 {
-	const struct ckpt_open_opts how = { .size = sizeof(how), .model_config = s->config };
+	const struct ckpt_open_opts how = {
+		.size = sizeof(how), .model_config = s->config, .find_states = 1,
+	};
 	const char *dir = s->dir;
 	const struct ckpt_verify_opts o = { sizeof(o), &run, CKPT_VERIFY_FULL };
 	struct ckpt_verified out;
