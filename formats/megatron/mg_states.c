@@ -276,6 +276,14 @@ static int add_blocks(struct mg *mg, struct mg_param *p, const struct dcp_item *
 	return rc;
 }
 
+static bool has_elements(const struct dcp_item *it)
+{
+	for (uint64_t i = 0; i < it->nchunks; i++)
+		if (it->chunk[i].numel)
+			return true;
+	return false;
+}
+
 static int add_state(struct mg *mg, const struct dcp_item *it, struct ckpt_err *err)
 {
 	struct mg_param *p = ck_mg_param_find(mg, it->name);
@@ -289,6 +297,12 @@ static int add_state(struct mg *mg, const struct dcp_item *it, struct ckpt_err *
 		return 0;
 	}
 	p->state[it->which].item = it;
+	if (p->numel && !has_elements(it)) {
+		ck_findings_add(mg->fs.f, CK_FINDING_LENGTH_WRONG, it->flat,
+				"its blocks in '.metadata' have no elements, the parameter has "
+				"%" PRIu64, p->numel);
+		return 0;
+	}
 	if (it->ndim == p->ndim && !memcmp(it->shape, p->shape, p->ndim * sizeof(*p->shape)))
 		return ck_mg_chunks_add(mg, p, (enum mg_which)it->which, it, err);
 	if (it->ndim == p->ndim + 1 && p->ndim && it->ndim <= AXES &&

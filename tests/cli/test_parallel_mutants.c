@@ -12,23 +12,23 @@
 
 static const struct t_mutant_case cases[] = {
 	{ "ds0.19.8-moe-z2-bf16-w4-ep2", T_DEEPSPEED },
-	{ "mc0.16.1-qwen3moe-tp2-ep2", T_FSDP_DCP },
+	{ "mc0.16.1-qwen3moe-tp2-ep2", T_MEGATRON },
 	{ "ds0.19.8-autotp-z2-bf16-w4-qwen2", T_DEEPSPEED },
-	{ "mc0.12.3-qwen2-tp2-dp2", T_FSDP_DCP },
+	{ "mc0.12.3-qwen2-tp2-dp2", T_MEGATRON },
 	{ "ds0.19.8-pipe-z1-bf16-w8-tp2-tied", T_DEEPSPEED },
-	{ "mc0.16.1-llama-tp2", T_FSDP_DCP },
+	{ "mc0.16.1-llama-tp2", T_MEGATRON },
 	{ "ds0.19.8-autoep-z1-bf16-w4-qwen3moe", T_DEEPSPEED },
-	{ "mc0.19.0-qwen3moe-ep2-pp2", T_FSDP_DCP },
+	{ "mc0.19.0-qwen3moe-ep2-pp2", T_MEGATRON },
 	{ "ds0.19.8-moe-z2-bf16-w4-pyramid", T_DEEPSPEED },
-	{ "mc0.14.0-mixtral-ep2-grouped", T_FSDP_DCP },
+	{ "mc0.14.0-mixtral-ep2-grouped", T_MEGATRON },
 	{ "ds0.19.8-megtp-z1-bf16-w4-uci", T_DEEPSPEED },
-	{ "mc0.19.0-qwen3-pp2-tied", T_FSDP_DCP },
+	{ "mc0.19.0-qwen3-pp2-tied", T_MEGATRON },
 	{ "ds0.16.9-moe-z2-bf16-w2-ep2", T_DEEPSPEED },
-	{ "mc0.16.1-llama-dp3-singleton", T_FSDP_DCP },
+	{ "mc0.16.1-llama-dp3-singleton", T_MEGATRON },
 	{ "ds0.19.8-pipe-z1-bf16-w4-bf16opt", T_DEEPSPEED },
-	{ "mc0.14.0-qwen3-tp2-dp2-newtorch", T_FSDP_DCP },
+	{ "mc0.14.0-qwen3-tp2-dp2-newtorch", T_MEGATRON },
 	{ "ds0.19.8-moe-z2-bf16-w4-dbe", T_DEEPSPEED },
-	{ "mc0.15.3-qwen3moe-ep2-grouped", T_FSDP_DCP },
+	{ "mc0.15.3-qwen3moe-ep2-grouped", T_MEGATRON },
 };
 
 static const struct t_fsdp_kind *const kinds[] = {

@@ -35,7 +35,8 @@ enum t_fsdp_layout {
 	T_FSDP_RANKS = 2,
 	T_FSDP_BOTH = 3,
 	T_DEEPSPEED = 4,	/* with experts, tensor or pipeline parallelism */
-	T_ANY = 7,
+	T_MEGATRON = 8,		/* a DCP folder without paths */
+	T_ANY = 15,
 };
 
 struct t_fsdp_kind {

@@ -263,6 +263,6 @@ const struct t_fsdp_kind t_fsdp_files[] = {
 	{ "bytes: added at the end", append_bytes, T_ANY },
 	{ "bytes: bits flipped", flip_bits, T_ANY },
 	{ "bytes: zeros", zero_bytes, T_ANY },
-	{ "bytes: of a pickle, with its sum", change_pickle, T_FSDP_DCP },
+	{ "bytes: of a pickle, with its sum", change_pickle, T_FSDP_DCP | T_MEGATRON },
 	{ NULL, NULL, 0 },
 };

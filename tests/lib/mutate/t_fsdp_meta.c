@@ -548,16 +548,19 @@ static bool change(struct t_fsdp *m, bool (*how)(struct meta *))
 	X(item_type, "item: type") \
 	X(item_drop, "item: one missing") \
 	X(item_name, "item: name") \
-	X(item_name_and_place, "item: name, with its places") \
 	X(item_swap, "item: two of other shapes exchanged") \
 	X(chunk_offsets, "block: offsets") \
 	X(chunk_sizes, "block: sizes") \
 	X(chunk_drop, "block: one missing") \
 	X(chunk_twice, "block: one twice") \
+	X(part_none, ".metadata: a part of it is None")
+
+/* Of folders with paths. */
+#define PATHS(X) \
+	X(item_name_and_place, "item: name, with its places") \
 	X(path_drop, "path: one missing") \
 	X(path_swap, "path: two exchanged") \
-	X(path_step, "path: a step of one") \
-	X(part_none, ".metadata: a part of it is None")
+	X(path_step, "path: a step of one")
 
 #define MAKE(how, name) \
 	static bool make_##how(struct t_fsdp *m) \
@@ -565,6 +568,10 @@ static bool change(struct t_fsdp *m, bool (*how)(struct meta *))
 		return change(m, how); \
 	}
 KINDS(MAKE)
+PATHS(MAKE)
 
-#define ROW(how, name) { name, make_##how, T_FSDP_DCP },
-const struct t_fsdp_kind t_fsdp_meta[] = { KINDS(ROW) { NULL, NULL, 0 } };
+#define ROW(how, name) { name, make_##how, T_FSDP_DCP | T_MEGATRON },
+#define ROW_OF_PATHS(how, name) { name, make_##how, T_FSDP_DCP },
+const struct t_fsdp_kind t_fsdp_meta[] = {
+	KINDS(ROW) PATHS(ROW_OF_PATHS) { NULL, NULL, 0 },
+};

@@ -288,14 +288,18 @@ static void scene_end(struct scene *s)
 
 /* ---- */
 
-static size_t list_kinds(const struct t_fsdp_kind *const *lists,
-			 const struct t_fsdp_kind *out[MOST_KINDS], const char *only)
+static size_t list_kinds(const struct t_mutants *of, const struct t_fsdp_kind *out[MOST_KINDS],
+			 const char *only)
 {
+	const struct t_fsdp_kind *const *lists = of->kinds;
+	int layouts = 0;
 	size_t n = 0;
 
+	for (size_t i = 0; i < of->ncases; i++)
+		layouts |= of->cases[i].layout;
 	for (; *lists; lists++)
 		for (const struct t_fsdp_kind *k = *lists; k->name; k++)
-			if (n < MOST_KINDS && strstr(k->name, only))
+			if (n < MOST_KINDS && (k->layout & layouts) && strstr(k->name, only))
 				out[n++] = k;
 	return n;
 }
@@ -391,7 +395,7 @@ int t_mutants_run(const struct t_mutants *of, int argc, char **argv)
 	argc -= t.loud;
 	argv += t.loud;
 	t.random = seed ? strtoull(seed, NULL, 0) : 1;
-	t.nkinds = list_kinds(of->kinds, t.kind, argc > 2 ? argv[2] : "");
+	t.nkinds = list_kinds(of, t.kind, argc > 2 ? argv[2] : "");
 	printf("ZCKPT_SEED=%llu\n", (unsigned long long)t.random);
 	t_dir_in_memory();
 	t.scene = t_alloc(of->ncases * sizeof(*t.scene));
