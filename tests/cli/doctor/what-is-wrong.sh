@@ -25,5 +25,7 @@ echo '* a shard of nine is cut short: one error'
 cp -r "$DS/ds0.19.8-z2-bf16-w8/ckpt" eight && chmod -R u+w eight
 truncate -s 3000 eight/global_step3/*rank_1_mp* && look eight
 zckpt verify --as-warning FILE_DAMAGED eight 2>&1 | grep -c 'error: RANK_FILE_MISSING.*damaged; 7 of 8'
-echo '* pipelines, refused by name'; look "$DS/ds0.19.8-z1-bf16-w4-pipeline/ckpt" | sed "s,: pipeline.*,: pipeline parallel,"
+echo '* states on NVMe, refused by name'
+cp -r "$DS/ds0.19.8-z1-bf16-w2/ckpt" nvme && mkdir nvme/global_step3/offloaded_tensors
+look nvme | sed "s,: optimizer states.*,: optimizer states on NVMe,"
 echo '* for scripts'; zckpt doctor --json half | sed 's/^ *//' | cut -c1-90
