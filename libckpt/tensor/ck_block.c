@@ -438,13 +438,27 @@ static int cut_whole(struct ck_tiles *t, uint64_t part, const struct ck_block *b
 	return add_strip(t, &s, err);
 }
 
+/* Outermost first: an expert's box has few of a large model's 20,000 rectangles. */
+static bool is_apart(const uint64_t *dim, uint32_t ndim, const struct ck_block *box)
+{
+	for (uint32_t d = 0; d < ndim; d++)
+		if (dim[d] >= box->offset[d] + box->size[d] ||
+		    dim[d] + dim[ndim + d] <= box->offset[d])
+			return true;
+	return false;
+}
+
 int ck_tiles_cut(struct ck_tiles *t, const struct ck_block *box, struct ckpt_err *err)
 {
+	const uint64_t *dim = t->dim;
 	int rc = 0;
 
 	t->nstrips = 0;
-	for (uint64_t i = 0; !rc && i < t->nrects; i++)
-		rc = cut_rect(t, &t->rect[i], t->dim + 3 * (uint64_t)t->ndim * (i + 1), box, err);
+	for (uint64_t i = 0; !rc && i < t->nrects; i++) {
+		dim += 3 * (uint64_t)t->ndim;
+		if (!box || !is_apart(dim, t->ndim, box))
+			rc = cut_rect(t, &t->rect[i], dim, box, err);
+	}
 	for (uint64_t i = 0; !rc && i < t->nparts; i++)
 		if (t->part[i].is_whole)
 			rc = cut_whole(t, i, box, err);
