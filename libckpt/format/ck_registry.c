@@ -310,10 +310,14 @@ static int open_input(const struct ck_input *in, void *arg, struct ckpt_err *err
 		return ck_fail(err, CKPT_E_USAGE, in->path[0], CKPT_NO_OFFSET,
 			       "a subtree is an entry of a torch file (.pt, .ckpt); this is %s",
 			       driver->name);
-	if (driver && in->names && !driver->has_names)
-		return ck_fail(err, CKPT_E_USAGE, in->path[0], CKPT_NO_OFFSET,
+	/* A folder of Megatron-Core that lost a file is a mere DCP folder, and says which file. */
+	if (driver && in->names && !driver->has_names) {
+		const int broken = index_with(driver, in, o->ix, o->f, err);
+
+		return broken ? broken : ck_fail(err, CKPT_E_USAGE, in->path[0], CKPT_NO_OFFSET,
 			       "--naming is for checkpoints of Megatron-Core, whose tensors have "
 			       "no names of transformers; this is %s", driver->name);
+	}
 	*o->driver = driver;
 	return driver ? index_with(driver, in, o->ix, o->f, err) : fail_format(in, err);
 }
