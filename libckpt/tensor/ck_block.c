@@ -10,9 +10,11 @@
 #include "libckpt/tensor/ck_block.h"
 
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "libckpt/base/ck_err.h"
+#include "libckpt/base/ck_search.h"
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/tensor/ck_block_priv.h"
 #include "libckpt/tensor/ck_dtype.h"
@@ -27,6 +29,7 @@ void ck_tiles_release(struct ck_tiles *t)
 {
 	ck_free(t->part);
 	ck_free(t->rect);
+	ck_free(t->order);
 	ck_free(t->dim);
 	ck_free(t->strip);
 	ck_free(t->heap);
@@ -53,7 +56,7 @@ int ck_tiles_begin(struct ck_tiles *t, const char *name, const uint64_t *shape, 
 	t->name = name;
 	t->ndim = ndim;
 	t->numel = numel;
-	t->nparts = t->nrects = 0;
+	t->nparts = t->nrects = t->nordered = 0;
 	return 0;
 }
 
@@ -438,7 +441,6 @@ static int cut_whole(struct ck_tiles *t, uint64_t part, const struct ck_block *b
 	return add_strip(t, &s, err);
 }
 
-/* Outermost first: an expert's box has few of a large model's 20,000 rectangles. */
 static bool is_apart(const uint64_t *dim, uint32_t ndim, const struct ck_block *box)
 {
 	for (uint32_t d = 0; d < ndim; d++)
@@ -448,17 +450,66 @@ static bool is_apart(const uint64_t *dim, uint32_t ndim, const struct ck_block *
 	return false;
 }
 
+static const uint64_t *dim_of(const struct ck_tiles *t, uint64_t rect)
+{
+	return t->dim + 3 * (uint64_t)t->ndim * (rect + 1);
+}
+
+static int by_at(const void *a, const void *b)
+{
+	const struct ck_tiles_order *x = a, *y = b;
+
+	return x->at < y->at ? -1 : x->at > y->at;
+}
+
+static int sort_rects(struct ck_tiles *t, struct ckpt_err *err)
+{
+	const int rc = ck_grow(&t->order, &t->order_cap, t->nrects, sizeof(*t->order), err);
+
+	if (rc)
+		return rc;
+	t->widest = 0;
+	for (uint64_t i = 0; i < t->nrects; i++) {
+		const uint64_t *dim = dim_of(t, i);
+
+		t->order[i] = (struct ck_tiles_order){ dim[0], i };
+		t->widest = ck_max_u64(t->widest, dim[t->ndim]);
+	}
+	qsort(t->order, t->nrects, sizeof(*t->order), by_at);
+	t->nordered = t->nrects;
+	return 0;
+}
+
+/* A large model has 50,000 rectangles and as many boxes, each of one layer. */
+static int cut_near(struct ck_tiles *t, const struct ck_block *box, struct ckpt_err *err)
+{
+	const uint64_t end = box->offset[0] + box->size[0];
+	uint64_t i, from;
+	int rc = t->nordered == t->nrects ? 0 : sort_rects(t, err);
+
+	if (rc)
+		return rc;
+	from = box->offset[0] > t->widest ? box->offset[0] - t->widest : 0;
+	CK_LOWER_BOUND(i, t->nordered, t->order[i].at < from);
+	for (; !rc && i < t->nordered && t->order[i].at < end; i++) {
+		const uint64_t rect = t->order[i].rect, *dim = dim_of(t, rect);
+
+		if (!is_apart(dim, t->ndim, box))
+			rc = cut_rect(t, &t->rect[rect], dim, box, err);
+	}
+	return rc;
+}
+
 int ck_tiles_cut(struct ck_tiles *t, const struct ck_block *box, struct ckpt_err *err)
 {
-	const uint64_t *dim = t->dim;
 	int rc = 0;
 
 	t->nstrips = 0;
-	for (uint64_t i = 0; !rc && i < t->nrects; i++) {
-		dim += 3 * (uint64_t)t->ndim;
-		if (!box || !is_apart(dim, t->ndim, box))
-			rc = cut_rect(t, &t->rect[i], dim, box, err);
-	}
+	if (box && t->ndim && t->nrects)
+		rc = cut_near(t, box, err);
+	else
+		for (uint64_t i = 0; !rc && i < t->nrects; i++)
+			rc = cut_rect(t, &t->rect[i], dim_of(t, i), box, err);
 	for (uint64_t i = 0; !rc && i < t->nparts; i++)
 		if (t->part[i].is_whole)
 			rc = cut_whole(t, i, box, err);

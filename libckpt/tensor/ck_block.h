@@ -41,6 +41,7 @@ struct ck_tiles_part;	/* what was added by one call */
 struct ck_tiles_rect;	/* a box of a part: parts begin and end in the middle of rows */
 struct ck_tiles_strip;	/* rows of the same length, at the same distance */
 struct ck_tiles_level;
+struct ck_tiles_order;	/* rects by where they begin in the outermost dimension */
 
 struct ck_tiles {
 	const char *name;
@@ -48,6 +49,8 @@ struct ck_tiles {
 	uint64_t nparts, part_cap;
 	struct ck_tiles_rect *rect;
 	uint64_t nrects, rect_cap;
+	struct ck_tiles_order *order;	/* of the first 'nordered' rects */
+	uint64_t nordered, order_cap, widest;
 	uint64_t *dim;		/* 'shape', two for work, then 3 for each rect, of 'ndim' numbers */
 	uint64_t ndims, dim_cap;
 	struct ck_tiles_strip *strip, **heap, **row;

@@ -20,6 +20,10 @@ struct ck_tiles_rect {
 	uint64_t place;
 };
 
+struct ck_tiles_order {
+	uint64_t at, rect;
+};
+
 /* 'rows' rows of 'count' elements: from one to the next 'to' elements, in the file 'from'. */
 struct ck_tiles_strip {
 	uint64_t next;		/* the element that the first begins with */
