@@ -1,5 +1,5 @@
 /*
- * ds_experts.h -- private to formats/ds_pt: experts of a step (docs/formats/deepspeed.md, 10).
+ * ds_experts.h -- private to formats/ds_pt: experts of a step (docs/formats/deepspeed.md, 11).
  *
  * 'module' of the model file lacks them: each expert of each layer has a file of its own, and each
  * expert rank's param group is one flat run on ranks of its own.  ds_experts.c reads what the model

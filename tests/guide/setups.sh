@@ -10,6 +10,7 @@
 #   nodes CASE as A B          each node kept the files of its own ranks
 #   model NAME as DIR          a Hugging Face model
 #   tokens as FILE             rows to train on
+#   offloaded/CASE as DIR      the same, with states on NVMe
 #   fsdp/CASE as DIR           the folder that a case of FSDP wrote
 #   hostile as FILE            a pickle that would run a program
 #   placeholders as FILE       a model of empty tensors, as ZeRO-3 saves it without gathering
@@ -67,16 +68,18 @@ setup_one() {
 	set -- $1
 	set +f
 	case $1 in
-	deepspeed/* | fsdp/* | parallel/*) set -- "${1%%/*}" "${1#*/}" "${@:2}" ;;
+	deepspeed/* | fsdp/* | parallel/* | offloaded/*) set -- "${1%%/*}" "${1#*/}" "${@:2}" ;;
 	esac
 	"setup_$1" "${@:2}" > "$work/setup" 2>&1 || { fails "setup: $*"; cat "$work/setup"; }
 }
 setup_fsdp() { mkdir -p "$(dirname "$3")" && cp -r "$fixtures/fsdp/$1/ckpt" "$3" && writable "$3"; }
-# parallel/CASE as RUN: and beside it the model's folder, "model"
+# parallel/CASE as RUN: and beside it the model's folder, "model", if the case has its configuration
 setup_parallel() {
-	mkdir -p "$(dirname "$3")/model" && cp -r "$fixtures/parallel/$1/ckpt" "$3" && writable "$3" &&
-		cp "$fixtures/parallel/$1/config.json" "$(dirname "$3")/model"
+	mkdir -p "$(dirname "$3")" && cp -r "$fixtures/parallel/$1/ckpt" "$3" && writable "$3" || return 1
+	[ ! -e "$fixtures/parallel/$1/config.json" ] ||
+		{ mkdir -p "$(dirname "$3")/model" && cp "$fixtures/parallel/$1/config.json" "$(dirname "$3")/model"; }
 }
+setup_offloaded() { setup_deepspeed "$@" && mkdir "$3/global_step3/offloaded_tensors"; }
 setup_deepspeed() { mkdir -p "$(dirname "$3")" && cp -r "$steps/$1/ckpt" "$3" && writable "$3"; }
 # library: libckpt as 'make install' leaves it, for programs of the pages
 library() {
