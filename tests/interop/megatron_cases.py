@@ -71,7 +71,7 @@ def from_truth(case, work, dtype):
 def check(zckpt, case, name, dtype, work):
     """None, or what is wrong."""
     out = os.path.join(work, "hf")
-    done = subprocess.run([zckpt, "convert", "--dtype", name, "--sync", "none", "--model-config",
+    done = subprocess.run([zckpt, "convert", "--dtype", name, "--sync", "none", "--find-states", "--model-config",
                            os.path.join(case, "config.json"), os.path.join(case, "ckpt"), out],
                           capture_output=True, text=True)
     if done.returncode:
