@@ -14,7 +14,7 @@
 static struct {
 	const char *stage, *new_tag, *ds_version, *torch, *device, *layout;
 	struct words drop_state;
-	uint64_t world, sub_group_size;
+	uint64_t world, sub_group_size, ep;
 	int reset_optimizer, to, round_robin;
 } want = { .round_robin = -1, .world = OPT_UNSET };
 
@@ -51,6 +51,8 @@ static const struct opt own[] = {
 	  "native, or dcp for FSDP; or FSDP's rank files, as verl has them", 0 },
 	{ "stage", 0, OPT_TEXT, &want.stage, "0|1|2|3|bf16",
 	  "ZeRO stage (default: the source's)", 0 },
+	{ "ep", 0, OPT_COUNT, &want.ep, "K",
+	  "DeepSpeed's experts: expert ranks of the result (default: the source's)", OPT_RARE },
 	{ "sub-group-size", 0, OPT_COUNT, &want.sub_group_size, "N",
 	  "stage 3: as in the configuration that will resume", OPT_RARE },
 	{ "round-robin", 0, OPT_FLAG, &want.round_robin, NULL,
@@ -89,7 +91,7 @@ struct reshard {
 /* Whether an option asks for a change that needs no other number of ranks. */
 static int keeps_world(void)
 {
-	return want.to || want.stage || want.sub_group_size || want.round_robin >= 0 ||
+	return want.to || want.stage || want.ep || want.sub_group_size || want.round_robin >= 0 ||
 	       want.reset_optimizer || want.drop_state.n || want.ds_version;
 }
 
@@ -326,6 +328,10 @@ static int parse_options(struct reshard *r)
 
 	if (!status)
 		status = parse_stage(r);
+	if (!status && (want.ep > MAX_WORLD || (want.ep && want.to)))
+		return cli_wrong(&cmd_reshard, "--ep %" PRIu64 ": %s", want.ep, want.to ?
+				 "it is of DeepSpeed steps, not of other forms (--to)" :
+				 "a step has 1 to 4096 expert ranks");
 	if (!status)
 		status = check_form();
 	if (!status)
@@ -341,6 +347,7 @@ static int parse_options(struct reshard *r)
 	r->opts.run = &r->verb.run;
 	r->opts.round_robin = want.round_robin;
 	r->opts.sub_group_size = want.sub_group_size;
+	r->opts.ep = (uint32_t)want.ep;
 	r->opts.tag = want.new_tag;
 	r->opts.ds_version = want.ds_version;
 	r->opts.torch_version = want.torch;

@@ -118,7 +118,7 @@ static bool keeps_shards(const struct wr *w)
 {
 	const struct ck_step *step = w->step;
 
-	return !w->new_keys && w->t->world == step->world && w->t->stage &&
+	return !w->new_keys && !w->t->regrouped && w->t->world == step->world && w->t->stage &&
 	       (w->t->stage == 3) == (step->stage == 3) &&
 	       w->t->bf16_optimizer == step->bf16_optimizer;
 }
@@ -131,6 +131,8 @@ static int write_all(struct wr *w, struct ckpt_err *err)
 		ck_wr_tell_own(w);
 	if (!rc)
 		rc = ck_wr_models(w, err);
+	if (!rc && w->t->experts)
+		rc = ck_wr_experts(w, err);
 	for (uint32_t r = 0; !rc && w->t->stage && r < w->t->world; r++)
 		rc = write_optim(w, r, err);
 	if (!rc)
@@ -216,6 +218,12 @@ int ck_ds_read_step(const struct ck_input *in, const struct ck_index *ix, struct
 		return ck_fail(err, CKPT_E_UNSUPPORTED, ds->at.where, CKPT_NO_OFFSET,
 			       "stage 0 names no optimizer states, so they cannot be "
 			       "re-partitioned; weights can be converted");
+	for (uint32_t g = 0; g < ds->ngroups; g++)
+		if (ds->group[g].unplaced)
+			return ck_fail(err, CKPT_E_UNSUPPORTED, ds->at.where, CKPT_NO_OFFSET,
+				       "which ranks have which states of group %u is not in the "
+				       "files, so they cannot be re-partitioned; weights can be "
+				       "converted", g);
 	if (ds->parts)
 		return ck_fail(err, CKPT_E_LAYOUT, ds->at.where, CKPT_NO_OFFSET,
 			       "LAYOUT_UNSUPPORTED: a tensor or pipeline parallel step is not "

@@ -248,6 +248,14 @@ int64_t ck_ds_experts_world(const struct ds_step *ds, int64_t partition_count)
 	return ck_val_int(ck_val_get(ds->model, "dp_world_size"), &n) ? n : partition_count;
 }
 
+bool ck_ds_experts_is_used(const struct ds_step *ds, const struct ds_file *file)
+{
+	const struct ds_experts *x = ds->experts;
+
+	return file->id.kind == DS_EXPERT && file->id.layer < x->nlayers &&
+	       file->id.rank < x->layer[file->id.layer].n;
+}
+
 const struct ck_val *ck_ds_experts_config(const struct ds_step *ds)
 {
 	const struct ck_val *config = ck_val_get(ds->model, "ds_config");

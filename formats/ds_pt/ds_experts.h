@@ -86,6 +86,8 @@ int ck_ds_experts_begin(struct ds_step *ds, struct ckpt_err *err);
 void ck_ds_experts_release(struct ds_step *ds);
 /* The number of ranks, of which each param group's partition_count is a part. */
 int64_t ck_ds_experts_world(const struct ds_step *ds, int64_t partition_count);
+/* Is it the file of an expert that the model has? */
+bool ck_ds_experts_is_used(const struct ds_step *ds, const struct ds_file *file);
 /* The configuration of the run, in either kind of file; NULL = there is none. */
 const struct ck_val *ck_ds_experts_config(const struct ds_step *ds);
 /* The fact "layout", such as "ep 2 x dp 4". */

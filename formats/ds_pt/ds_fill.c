@@ -5,7 +5,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "formats/ds_pt/ck_ds.h"
+#include "formats/ds_pt/ds_experts.h"
 #include "libckpt/base/ck_err.h"
 #include "libckpt/include/ckpt_zero.h"
 
@@ -76,10 +76,17 @@ static struct ck_step_group *group_of(const struct ck_step *step, const struct d
 static void add_params(struct ck_step_group *g, const struct ds_group *from, bool round_robin,
 		       uint32_t world)
 {
+	const uint32_t runs = from->ep && !from->stacked ? from->ep : 1;
+	const uint32_t n = from->nparams / runs;
+
+	g->ep = from->ep;
+	g->stacked = from->stacked;
+	if (from->ep)
+		world /= from->ep;
 	for (uint32_t k = 0; k < from->nparams; k++) {
 		const struct ds_param *p = &from->param[k];
 		const uint32_t at = round_robin ?
-				    ckpt_z12_rr_original(from->nparams, world, k) : k;
+				    k / n * n + ckpt_z12_rr_original(n, world, k % n) : k;
 
 		g->param[g->nparams + at] = (struct ck_step_param){
 			.name = p->name, .shape = p->shape, .ndim = p->ndim, .tensor = CK_NONE,
@@ -196,6 +203,7 @@ int ck_ds_fill(struct ds_step *ds, const struct ck_format *format, struct ck_ste
 	*step = (struct ck_step){
 		.in = ds->in, .f = ds->f, .arena = &ds->arena, .format = format, .at = ds->at,
 		.experts = ds->experts != NULL,
+		.by_data = ds->experts && ds->experts->by_data,
 		.tag = ds->ix->tag, .world = ds->world, .stage = ds->stage,
 		.bf16_optimizer = ds->bf16_optimizer, .elastic = ds->elastic,
 		.aligned = is_aligned(ds), .state = ds->state_name, .nstates = ds->nstates,

@@ -42,7 +42,8 @@ static int check_count(const struct ck_step *step, const struct tg_layout *t, st
 	uint64_t have = 0, want = step->nlisted;
 
 	for (uint32_t g = 0; g < t->ngroups; g++)
-		have += t->group[g].nparams;
+		have += (uint64_t)t->group[g].nparams *
+			(t->group[g].stacked ? 1 : t->group[g].runs);
 	if (have == want)
 		return 0;
 	return ck_fail(err, CKPT_E_CORRUPT, step->at.where, CKPT_NO_OFFSET,
@@ -52,7 +53,9 @@ static int check_count(const struct ck_step *step, const struct tg_layout *t, st
 
 static int find_params(const struct ck_index *ix, struct tg_group *g, struct ckpt_err *err)
 {
-	for (uint32_t k = 0; k < g->nparams; k++)
+	const uint64_t n = (uint64_t)g->nparams * (g->stacked ? 1 : g->runs);
+
+	for (uint64_t k = 0; k < n; k++)
 		if (!ck_index_find(ix, g->param[k].name, &g->param[k].tensor))
 			return ck_fail(err, CKPT_E_MISMATCH, g->param[k].name, CKPT_NO_OFFSET,
 				       "the parameter is not in the index");
@@ -69,9 +72,16 @@ static int take_groups(struct ck_step *step, const struct ck_index *ix, struct t
 	if (!t->group)
 		return ck_fail_nomem(err, "groups", t->ngroups);
 	for (uint32_t i = 0; !rc && i < t->ngroups; i++) {
-		t->group[i].param = step->group[i].param;
-		t->group[i].nparams = step->group[i].nparams;
-		rc = find_params(ix, &t->group[i], err);
+		struct tg_group *g = &t->group[i];
+
+		g->param = step->group[i].param;
+		g->nparams = step->group[i].nparams;
+		g->runs = 1;
+		g->world = t->world;
+		if (step->group[i].ep && t->experts)
+			rc = ck_ds_target_runs(step, &step->group[i], g, err);
+		if (!rc)
+			rc = find_params(ix, g, err);
 	}
 	return rc;
 }
@@ -100,16 +110,16 @@ static int lay_flat(struct ck_step *step, const struct ck_index *ix, const struc
 	if (!g->order || !g->numel || !g->offset || !g->gap)
 		return ck_fail_nomem(err, "a layout", bytes);
 	for (uint32_t k = 0; k < g->nparams; k++) {
-		g->order[k] = t->round_robin ? ckpt_z12_rr_original(g->nparams, t->world, k) : k;
+		g->order[k] = t->round_robin ? ckpt_z12_rr_original(g->nparams, g->world, k) : k;
 		g->numel[k] = g->param[g->order[k]].numel;
 	}
 	if (ckpt_z12_offsets(g->numel, g->nparams, t->aligned ? gap_unit(step, ix, g) : 1,
 			     g->offset, g->gap, &g->total) ||
-	    ckpt_z12_cut(g->total, t->world,
+	    ckpt_z12_cut(g->total, g->world,
 			 ckpt_z12_align_factor(t->version[0], t->version[1], t->version[2]),
 			 &g->cut))
 		return ck_fail(err, CKPT_E_LIMIT, step->at.where, CKPT_NO_OFFSET,
-			       "a group cannot be divided among %u ranks", t->world);
+			       "a group cannot be divided among %u ranks", g->world);
 	return 0;
 }
 
@@ -232,39 +242,18 @@ int ck_ds_target_groups(struct ck_step *step, const struct ck_index *ix,
 	return rc;
 }
 
-/*
- * Stock DeepSpeed loads experts from files and groups of their own, which are not written.  A
- * step that came here by another format says so in its groups.
- */
-static int check_experts(const struct ck_step *step, struct ckpt_err *err)
-{
-	bool experts = step->experts;
-	int64_t moe;
-
-	for (uint32_t g = 0; g < step->ngroups; g++)
-		experts |= ck_val_int(ck_val_get(step->group[g].hyper, "moe"), &moe) && moe;
-	if (!experts)
-		return 0;
-	return ck_fail(err, CKPT_E_UNSUPPORTED, step->at.where, CKPT_NO_OFFSET,
-		       "the step has DeepSpeed's experts, which zckpt does not write as DeepSpeed "
-		       "or universal files; weights can be converted, and reshard --to "
-		       "dcp or native "
-		       "keeps all states");
-}
-
 int ck_ds_target(struct ck_step *step, const struct ck_index *ix,
 		 const struct ck_reshard_want *want, struct tg_layout *out, struct ckpt_err *err)
 {
 	struct tg_layout t = { .world = want->world };
-	int rc = check_experts(step, err);
-
-	if (!rc)
-		rc = choose_version(step, want, &t, err);
+	int rc = choose_version(step, want, &t, err);
 
 	if (!rc)
 		rc = choose_stage(step, ix, want, &t, err);
 	if (!rc)
 		rc = check_version(step, &t, err);
+	if (!rc)
+		rc = ck_ds_target_experts(step, ix, want, &t, err);
 	if (rc)
 		return rc;
 	t.round_robin = !t.bf16_optimizer && t.stage != 3 &&

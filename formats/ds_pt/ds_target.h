@@ -14,6 +14,13 @@
 struct tg_group {
 	struct ck_step_param *param;	/* the optimizer's order */
 	uint32_t nparams;
+	/*
+	 * Experts: 'runs' expert ranks, each with a flat run of its own of 'nparams' parameters on
+	 * 'world' of the ranks.  Those of run r begin at param[r * nparams]; stacked ones are the
+	 * same in all runs, and run r has elements from r * numel on.  Else one run on all ranks.
+	 */
+	uint32_t runs, world;
+	bool stacked;
 	/* stages 1 and 2 */
 	uint32_t *order;	/* order[k] = parameter stored at position k */
 	uint64_t *numel;	/* by position */
@@ -41,6 +48,9 @@ struct tg_layout {
 	bool bf16_optimizer;	/* stage 1 or 2 data, masters with their padding */
 	bool round_robin;
 	bool aligned;		/* parameter_alignment */
+	bool experts;		/* they are written as DeepSpeed's */
+	bool by_data;		/* expert ranks follow each other after all of their copies */
+	bool regrouped;		/* param groups are not those of the source */
 	uint32_t world;
 	uint32_t version[3];	/* of the DeepSpeed that is to read it */
 	uint64_t sub_group_size;
@@ -60,6 +70,21 @@ int ck_ds_target(struct ck_step *step, const struct ck_index *ix,
 int ck_ds_target_groups(struct ck_step *step, const struct ck_index *ix,
 			const struct ck_reshard_want *want, struct tg_layout *out,
 			struct ckpt_err *err);
+
+/* The run of a group that 'rank' has a partition of, and the number of the partition. */
+uint32_t ck_tg_run(const struct tg_layout *t, const struct tg_group *g, uint32_t rank);
+uint32_t ck_tg_place(const struct tg_layout *t, const struct tg_group *g, uint32_t rank);
+
+/*
+ * ds_target_experts.c: can experts be written as asked?  With another number of expert ranks the
+ * step's groups become those that DeepSpeed makes of them.  CKPT_E_UNSUPPORTED, CKPT_E_USAGE.
+ */
+int ck_ds_target_experts(struct ck_step *step, const struct ck_index *ix,
+			 const struct ck_reshard_want *want, struct tg_layout *t,
+			 struct ckpt_err *err);
+/* A group of the step as one of the target. */
+int ck_ds_target_runs(struct ck_step *step, const struct ck_step_group *from, struct tg_group *g,
+		      struct ckpt_err *err);
 
 /* ds_target_z0.c: is the source a step of stage 0 that only gets another number of ranks? */
 bool ck_ds_z0_stays(const struct ck_step *step, const struct ck_reshard_want *want);

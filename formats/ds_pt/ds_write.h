@@ -111,6 +111,10 @@ struct ck_val *ck_wr_tensor(struct wr *w, uint32_t number, const uint64_t *shape
 struct ck_val *ck_wr_copy(struct wr *w, const struct ck_val *tensor, struct ckpt_err *err);
 /* ds_write_z0.c: the model file's root with the optimizer in it. */
 struct ck_val *ck_wr_stage0(struct wr *w, struct ck_val *root, struct ckpt_err *err);
+/* ds_write_experts.c: the files of experts, of a step that has them. */
+int ck_wr_experts(struct wr *w, struct ckpt_err *err);
+/* ds_write_autoep.c: the model file's root with its AutoEP layers as the target has them. */
+struct ck_val *ck_wr_autoep(struct wr *w, struct ck_val *root, struct ckpt_err *err);
 /* The root of a rank's file of the model's values, from the source's. */
 typedef struct ck_val *ck_wr_root_maker(struct wr *w, const struct ck_val *old, uint32_t rank,
 					const void *arg, struct ckpt_err *err);

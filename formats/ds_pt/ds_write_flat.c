@@ -6,10 +6,12 @@
 #include "formats/ds_pt/ds_write.h"
 #include "libckpt/base/ck_err.h"
 
-/* Slots [begin, begin + count) of a group's flat run, from state 'name' of each parameter. */
-static int add_slots(struct wr *w, const struct tg_group *g, const char *name, uint64_t begin,
-		     uint64_t count, struct ckpt_err *err)
+/* Slots [begin, begin + count) of a run of the group, from state 'name' of each parameter. */
+static int add_slots(struct wr *w, const struct tg_group *g, uint32_t run, const char *name,
+		     uint64_t begin, uint64_t count, struct ckpt_err *err)
 {
+	const struct ck_step_param *param = g->stacked ? g->param :
+					    g->param + (uint64_t)run * g->nparams;
 	struct ckpt_z12_pieces it;
 	struct ckpt_zero_piece piece;
 	int rc = 0;
@@ -24,8 +26,9 @@ static int add_slots(struct wr *w, const struct tg_group *g, const char *name, u
 			rc = ck_wr_zero(w, piece.numel, err);
 			continue;
 		}
-		p = &g->param[g->order[piece.param]];
-		rc = ck_wr_named(w, p->tensor, name, piece.elem, piece.numel, err);
+		p = &param[g->order[piece.param]];
+		rc = ck_wr_named(w, p->tensor, name,
+				 (g->stacked ? run * p->numel : 0) + piece.elem, piece.numel, err);
 	}
 	return rc;
 }
@@ -43,7 +46,8 @@ static struct ck_val *partition(struct wr *w, const struct tg_group *g, const ch
 	uint32_t number;
 
 	if (ck_wr_storage(w, dtype_of(w, g, name), &number, err) ||
-	    add_slots(w, g, name, rank * g->cut.part, count, err))
+	    add_slots(w, g, ck_tg_run(w->t, g, rank), name,
+		      ck_tg_place(w->t, g, rank) * g->cut.part, count, err))
 		return NULL;
 	return ck_wr_flat(w, number, requires_grad);
 }
@@ -61,7 +65,8 @@ static struct ck_val *masters(struct wr *w, uint32_t rank, struct ckpt_err *err)
 
 	for (uint32_t g = 0; list && g < w->t->ngroups; g++) {
 		const struct tg_group *group = &w->t->group[g];
-		const uint64_t n = ckpt_z12_saved_numel(rule_of(w), &group->cut, rank);
+		const uint64_t n = ckpt_z12_saved_numel(rule_of(w), &group->cut,
+							ck_tg_place(w->t, group, rank));
 
 		list = ck_val_list_add(&w->arena, list,
 				       partition(w, group, "master", rank, n, true, err));
@@ -79,8 +84,9 @@ static struct ck_val *make_state(struct wr *w, const char *name, const void *arg
 {
 	const struct flat_state *s = arg;
 	const struct tg_group *g = s->group;
-	const uint64_t n = w->step->elastic ? ckpt_z12_saved_numel(rule_of(w), &g->cut, s->rank) :
-			   g->cut.part;
+	const uint64_t n = w->step->elastic ?
+			   ckpt_z12_saved_numel(rule_of(w), &g->cut,
+						ck_tg_place(w->t, g, s->rank)) : g->cut.part;
 
 	return partition(w, g, name, s->rank, n, false, err);
 }
@@ -199,7 +205,7 @@ static struct ck_val *rigid_state(struct wr *w, uint32_t rank, struct ckpt_err *
 	struct ck_arena *a = &w->arena;
 	struct ck_val *base, *groups;
 
-	if (old && w->step->shards) {
+	if (old && w->step->shards && !w->t->regrouped) {
 		base = ck_val_dict_sets(a, ck_val_clone(a, old), "state",
 					same_state(w, ck_val_get(old, "state"), rank, err));
 		groups = ck_val_get(old, "param_groups");
@@ -225,7 +231,9 @@ static struct ck_val *group_paddings(struct wr *w, uint32_t rank)
 	struct ck_val *list = ck_val_new_list(&w->arena);
 
 	for (uint32_t g = 0; list && g < w->t->ngroups; g++) {
-		const uint64_t n = ckpt_z12_group_padding(rule_of(w), &w->t->group[g].cut, rank);
+		const struct tg_group *group = &w->t->group[g];
+		const uint64_t n = ckpt_z12_group_padding(rule_of(w), &group->cut,
+							  ck_tg_place(w->t, group, rank));
 
 		list = ck_val_list_add(&w->arena, list, ck_val_new_int(&w->arena, (int64_t)n));
 	}
@@ -248,7 +256,7 @@ static struct ck_val *partition_counts(struct wr *w)
 
 	for (uint32_t g = 0; list && g < w->t->ngroups; g++)
 		list = ck_val_list_add(&w->arena, list,
-				       ck_val_new_int(&w->arena, w->t->world));
+				       ck_val_new_int(&w->arena, w->t->group[g].world));
 	return list;
 }
 
@@ -296,6 +304,7 @@ static struct ck_val *slice_mapping(struct wr *w, const struct tg_group *g, uint
 {
 	const struct ck_val *example = fragment_example(w);
 	struct ck_val *map = ck_val_new_ordered(&w->arena);
+	const uint32_t place = ck_tg_place(w->t, g, rank);
 	uint64_t start, numel, at = 0;
 
 	for (uint32_t i = 0; map && i < g->nparams; i++) {
@@ -303,11 +312,11 @@ static struct ck_val *slice_mapping(struct wr *w, const struct tg_group *g, uint
 		uint64_t offset = at;
 
 		if (w->t->round_robin && w->t->aligned)
-			offset = g->offset[ckpt_z12_rr_stored(g->nparams, w->t->world, i)];
+			offset = g->offset[ckpt_z12_rr_stored(g->nparams, g->world, i)];
 		else if (!w->t->round_robin)
 			offset = g->offset[i];
 		at += p->numel;
-		if (ckpt_z12_slice(offset, p->numel, g->cut.part, rank, &start, &numel))
+		if (ckpt_z12_slice(offset, p->numel, g->cut.part, place, &start, &numel))
 			map = ck_val_dict_add(&w->arena, map, ck_val_new_str(&w->arena, p->name),
 					      fragment(w, example, start, numel));
 	}

@@ -331,6 +331,8 @@ struct ck_val *ck_wr_model(struct wr *w, const struct ck_val *old, uint32_t rank
 		root = ck_val_dict_sets(a, root, "optimizer", ck_val_new_none(a));
 	if (w->new_keys || (old_shapes && !ck_val_is_none(old_shapes)))
 		root = ck_val_dict_sets(a, root, "param_shapes", ck_wr_shapes(w));
+	if (w->t->experts)
+		root = ck_wr_autoep(w, root, err);
 	if (root)
 		root = frozen(w, root, old, rank, err);
 	if (w->new_keys && !ck_val_pairs(ck_val_get(old, "shared_params"), &item, &n))

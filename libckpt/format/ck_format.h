@@ -81,6 +81,7 @@ struct ck_reshard_want {
 	int stage;		/* -1 = as it is; 0, 1, 2, 3; 4 = BF16_Optimizer */
 	int round_robin;	/* -1, 0, 1 */
 	uint64_t sub_group_size;
+	uint32_t ep;		/* expert ranks of DeepSpeed's experts; 0 = as it is */
 	const char *tag;	/* NULL = the source's, without or with its ending _universal */
 	const char *version;	/* DeepSpeed's, "0.16.9"; NULL = the source's */
 	uint32_t torch;		/* that will load it: CK_TORCH(2, 4); 0 = not said */

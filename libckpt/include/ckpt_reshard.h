@@ -62,6 +62,7 @@ struct ckpt_reshard_opts {
 	 * folder for each and 'scheduler.bin'.  NULL = as the source has it, or "model,optimizer".
 	 */
 	const char *layout;
+	uint32_t ep;	/* expert ranks of DeepSpeed's experts; 0 = as the source has them */
 };
 
 /* Pinned. */

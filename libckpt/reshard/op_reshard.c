@@ -132,7 +132,7 @@ static int lay_out(const struct ck_input *in, void *arg, struct ckpt_err *err)
 	const struct ck_reshard_want want = {
 		.target = target_of(r), .world = world_of(r), .stage = r->opts->stage,
 		.round_robin = r->opts->round_robin,
-		.sub_group_size = r->opts->sub_group_size, .tag = r->opts->tag,
+		.sub_group_size = r->opts->sub_group_size, .ep = r->opts->ep, .tag = r->opts->tag,
 		.version = r->opts->ds_version, .torch = r->torch,
 		.device = r->opts->device, .layout = r->opts->layout,
 		.drop = r->opts->drop_states,

@@ -41,6 +41,13 @@ struct ck_step_group {
 	 */
 	struct ck_val *entry;
 	int64_t key;		/* of the entry in 'own' */
+	/*
+	 * Experts of DeepSpeed on so many expert ranks, 0 = the group has none: the parameters of
+	 * expert rank 0, then those of 1, and so on; or, if stacked, whole ones of which each
+	 * expert rank has an equal part along axis 0.
+	 */
+	uint32_t ep;
+	bool stacked;
 };
 
 /* A state that the source has and the index cannot have, since ranks' parts do not join. */
@@ -68,6 +75,7 @@ struct ck_step {
 	bool bf16_optimizer;
 	bool elastic;			/* without hyper-parameters */
 	bool experts;			/* DeepSpeed's: each expert in a file of its own */
+	bool by_data;			/* of experts: use_data_before_expert_parallelism */
 	bool aligned;			/* gaps between parameters of a flat group */
 	bool bf16_named;		/* with shards: their names say bf16 */
 	bool shards;			/* 'own' is what a rank's shard holds */
