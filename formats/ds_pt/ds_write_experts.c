@@ -27,26 +27,28 @@ static uint32_t most_runs(const struct tg_layout *t)
 	return most;
 }
 
-/*
- * Files of experts count them in the whole model, so they are the same for any ranks.  Of those of
- * expert ranks, which hold nothing beside ZeRO, there is one for each.
- */
+/* Of an expert rank's optimizer, which ZeRO has in its shards. */
+static int write_none(struct wr *w, uint32_t e, struct ckpt_err *err)
+{
+	struct ck_arena *a = &w->arena;
+	int rc = ck_wr_begin(w, NULL, 0, err);
+
+	return rc ? rc :
+	       ck_wr_finish(w, ck_arena_printf(a, "expp_rank_%u_mp_rank_00_optim_states", e),
+			    ck_val_dict_sets(a, ck_val_new_dict(a), "optimizer",
+					     ck_val_new_none(a)), err);
+}
+
+/* Files of experts count them in the whole model, so they are the same for any ranks. */
 int ck_wr_experts(struct wr *w, struct ckpt_err *err)
 {
 	const struct ds_step *ds = w->step->from;
-	const struct ds_file *of_rank = NULL;
 	int rc = 0;
 
-	for (uint64_t i = 0; !rc && i < ds->nfiles; i++) {
-		if (ds->file[i].id.kind == DS_EXPERT_OPTIM && !of_rank)
-			of_rank = &ds->file[i];
+	for (uint64_t i = 0; !rc && i < ds->nfiles; i++)
 		if (ck_ds_experts_is_used(ds, &ds->file[i]))
 			rc = file_as_is(w, ds->file[i].name, &ds->file[i], err);
-	}
-	for (uint32_t e = 0; !rc && of_rank && e < most_runs(w->t); e++) {
-		rc = file_as_is(w, ck_arena_printf(&w->arena, "expp_rank_%u_mp_rank_00_"
-							 "optim_states.pt", e), of_rank, err);
-		ck_arena_release(&w->arena);
-	}
+	for (uint32_t e = 0; !rc && ds->experts->optim_none && e < most_runs(w->t); e++)
+		rc = write_none(w, e, err);
 	return rc;
 }

@@ -83,14 +83,18 @@ static int check_parts(const struct resharding *r, struct ckpt_err *err)
 		       "compute the sums of its manifest", r->opts->nparts);
 }
 
-/* DeepSpeed's and the native form are the same for every torch. */
-static int check_torch(struct resharding *r, struct ckpt_err *err)
+/* Options of one form; DeepSpeed's and the native form are the same for every torch. */
+static int check_options(struct resharding *r, struct ckpt_err *err)
 {
 	const char *version = r->opts->torch_version;
 
 	if (r->opts->layout && r->opts->to != CKPT_TO_DCP)
 		return ck_fail(err, CKPT_E_USAGE, r->opts->layout, CKPT_NO_OFFSET,
 			       "a layout applies to DCP output only (--to dcp)");
+	if (r->opts->ep && r->opts->to != CKPT_TO_DEEPSPEED)
+		return ck_fail(err, CKPT_E_USAGE, r->ck->ix.path, CKPT_NO_OFFSET,
+			       "expert ranks are DeepSpeed's, and apply to its steps only "
+			       "(--ep %u)", r->opts->ep);
 	if (version && r->opts->to != CKPT_TO_DCP && r->opts->to != CKPT_TO_FSDP_RANKS)
 		return ck_fail(err, CKPT_E_USAGE, version, CKPT_NO_OFFSET,
 			       "a version of torch applies to output that torch loads (--to dcp "
@@ -165,7 +169,7 @@ int ck_reshard(struct ckpt *ck, const char *dst, const struct ckpt_reshard_opts 
 	int rc;
 
 	ck_run_opts_fill(opts->run, &r.run);
-	rc = check_torch(&r, err);
+	rc = check_options(&r, err);
 	if (!rc)
 		rc = check_source(&r, err);
 	if (!rc)

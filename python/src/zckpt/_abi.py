@@ -581,6 +581,7 @@ ckpt_reshard_opts._fields_ = [
     ("torch_version", c_char_p),
     ("device", c_char_p),
     ("layout", c_char_p),
+    ("ep", c_uint32),
 ]
 ckpt_shard_opts._fields_ = [
     ("size", c_size_t),
