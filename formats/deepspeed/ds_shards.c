@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "formats/deepspeed/ds_driver.h"
+#include "formats/ds_pt/ds_par.h"
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
 
@@ -25,8 +26,8 @@ static bool is_bf16(const struct wr *w)
 
 static const char *optim_stem(struct wr *w, uint32_t rank)
 {
-	return ck_arena_printf(&w->arena, "%szero_pp_rank_%u_mp_rank_00_optim_states",
-			       is_bf16(w) ? "bf16_" : "", rank);
+	return ck_arena_printf(&w->arena, "%szero_pp_rank_%u_mp_rank_%02u_optim_states",
+			       is_bf16(w) ? "bf16_" : "", rank, w->mp);
 }
 
 /* The outer dict of a shard around the ZeRO dict. */
@@ -123,7 +124,8 @@ static bool keeps_shards(const struct wr *w)
 	       w->t->bf16_optimizer == step->bf16_optimizer;
 }
 
-static int write_all(struct wr *w, struct ckpt_err *err)
+/* The files of a position; of a step without parallelism all. */
+static int write_files(struct wr *w, struct ckpt_err *err)
 {
 	int rc = ck_wr_check(w, err);
 
@@ -135,31 +137,16 @@ static int write_all(struct wr *w, struct ckpt_err *err)
 		rc = ck_wr_experts(w, err);
 	for (uint32_t r = 0; !rc && w->t->stage && r < w->t->world; r++)
 		rc = write_optim(w, r, err);
+	return rc;
+}
+
+static int write_all(struct wr *w, struct ckpt_err *err)
+{
+	int rc = write_files(w, err);
+
 	if (!rc)
 		rc = ck_step_along_list(&w->along, err);
 	return rc ? rc : ck_step_along_plan(&w->along, w->plan, err);
-}
-
-int ck_ds_write_step(struct ck_step *step, const struct ck_index *ix,
-		     const struct ck_reshard_want *want, struct ck_plan *plan,
-		     struct ckpt_err *err)
-{
-	struct tg_layout layout;
-	struct wr w;
-	int rc = ck_wr_init(&w, step, ix, want, plan, err);
-
-	if (!rc && step->complete && !ck_ds_z0_stays(step, want))
-		rc = step->complete(step, err);
-	if (!rc)
-		rc = ck_ds_target(step, ix, want, &layout, err);
-	if (rc)
-		return rc;
-	ck_wr_layout(&w, &layout);
-	w.keeps_shards = keeps_shards(&w);
-	w.by_rank = layout.stage == 3;
-	rc = write_all(&w, err);
-	ck_wr_end(&w);
-	return rc;
 }
 
 /* ---- reading ---- */
@@ -209,6 +196,134 @@ static int fill(struct ds_step *ds, const struct ck_index *ix, struct ck_step *s
 	return fill_unjoined(step, ds, ix, err);
 }
 
+/* ---- tensor and pipeline parallelism ---- */
+
+/* Each position is written by itself. */
+static int read_parallel(struct ds_step *ds, struct ck_step *out, struct ckpt_err *err)
+{
+	const struct ds_step *first = ds->parts->pos[0].ds;
+
+	for (uint32_t i = 0; i < ds->parts->npos; i++)
+		if (!ds->parts->pos[i].ds->optim)
+			return ck_fail(err, CKPT_E_UNSUPPORTED, ds->at.where, CKPT_NO_OFFSET,
+				       "stage 0 names no optimizer states, so they cannot be "
+				       "re-partitioned; weights can be converted");
+	*out = (struct ck_step){
+		.in = ds->in, .f = ds->f, .arena = &ds->arena, .format = &ck_format_deepspeed,
+		.at = ds->at, .tag = ds->ix->tag, .world = ds->ix->world, .stage = first->stage,
+		.bf16_optimizer = first->bf16_optimizer, .parallel = true, .from = ds,
+	};
+	memcpy(out->version, first->version, sizeof(out->version));
+	return 0;
+}
+
+static int check_parallel(const struct ck_step *step, const struct ds_par *par,
+			  const struct ck_reshard_want *want, struct ckpt_err *err)
+{
+	const int stage = want->stage == 4 ? 1 : want->stage;
+
+	if (want->ep)
+		return ck_fail(err, CKPT_E_USAGE, step->at.where, CKPT_NO_OFFSET,
+			       "the step has no experts of DeepSpeed, so it has no expert ranks "
+			       "(--ep %u)", want->ep);
+	if (want->version || (stage >= 0 && (stage != step->stage ||
+					     (want->stage == 4) != step->bf16_optimizer)))
+		return ck_fail(err, CKPT_E_UNSUPPORTED, step->at.where, CKPT_NO_OFFSET,
+			       "a tensor or pipeline parallel step keeps its ZeRO stage and its "
+			       "version of DeepSpeed (--stage, --ds-version)");
+	if (want->world % par->npos)
+		return ck_fail(err, CKPT_E_USAGE, step->at.where, CKPT_NO_OFFSET,
+			       "%u ranks cannot hold tp %u x pp %u, which stay as they are; give a "
+			       "multiple of %u (--world)", want->world, par->ntp, par->npp,
+			       par->npos);
+	return 0;
+}
+
+/* States are elements of the position's own index. */
+static int write_position(const struct ck_step *whole, struct ds_pos *pos,
+			  const struct ck_reshard_want *want, struct ck_plan *plan,
+			  struct ckpt_err *err)
+{
+	struct ck_reshard_want mine = *want;
+	struct tg_layout layout;
+	struct ck_step step;
+	struct wr w;
+	int rc;
+
+	pos->ds->in = whole->in;
+	pos->ds->f = whole->f;
+	rc = fill(pos->ds, &pos->ix, &step, err);
+	if (rc)
+		return rc;
+	step.tag = whole->tag;
+	mine.world = want->world / pos->ds->par->npos;
+	rc = ck_wr_init(&w, &step, &pos->ix, &mine, plan, err);
+	if (!rc)
+		rc = ck_ds_target(&step, &pos->ix, &mine, &layout, err);
+	if (rc)
+		return rc;
+	ck_wr_layout(&w, &layout);
+	w.mp = pos->ds->mp;
+	w.keeps_shards = keeps_shards(&w);
+	w.own_state = ck_arena_alloc(step.arena, (pos->ix.nstates + 1) * sizeof(*w.own_state));
+	if (w.own_state)
+		memset(w.own_state, 0xff, (pos->ix.nstates + 1) * sizeof(*w.own_state));
+	rc = w.own_state ? write_files(&w, err) :
+	     ck_fail_nomem(err, "numbers of states", pos->ix.nstates);
+	ck_wr_end(&w);
+	return rc;
+}
+
+static int write_parallel(struct ck_step *step, const struct ck_reshard_want *want,
+			  struct ck_plan *plan, struct ckpt_err *err)
+{
+	const struct ds_step *ds = step->from;
+	struct ds_par *par = ds->parts;
+	struct wr w;
+	int rc = check_parallel(step, par, want, err);
+
+	for (uint32_t i = 0; !rc && i < par->npos; i++)
+		rc = write_position(step, &par->pos[i], want, plan, err);
+	if (rc || (rc = ck_wr_init(&w, step, ds->ix, want, plan, err)))
+		return rc;
+	for (uint32_t i = 0; !rc && i < par->nlayers; i++)
+		rc = ck_wr_file_as_is(&w, &par->layer[i].file, err);
+	if (!rc)
+		rc = ck_step_along_list(&w.along, err);
+	if (!rc)
+		rc = ck_step_along_plan(&w.along, plan, err);
+	ck_wr_end(&w);
+	return rc;
+}
+
+/* ---- */
+
+int ck_ds_write_step(struct ck_step *step, const struct ck_index *ix,
+		     const struct ck_reshard_want *want, struct ck_plan *plan,
+		     struct ckpt_err *err)
+{
+	struct tg_layout layout;
+	struct wr w;
+	int rc;
+
+	if (step->parallel)
+		return write_parallel(step, want, plan, err);
+	rc = ck_wr_init(&w, step, ix, want, plan, err);
+
+	if (!rc && step->complete && !ck_ds_z0_stays(step, want))
+		rc = step->complete(step, err);
+	if (!rc)
+		rc = ck_ds_target(step, ix, want, &layout, err);
+	if (rc)
+		return rc;
+	ck_wr_layout(&w, &layout);
+	w.keeps_shards = keeps_shards(&w);
+	w.by_rank = layout.stage == 3;
+	rc = write_all(&w, err);
+	ck_wr_end(&w);
+	return rc;
+}
+
 int ck_ds_read_step(const struct ck_input *in, const struct ck_index *ix, struct ck_findings *f,
 		    struct ck_step *out, struct ckpt_err *err)
 {
@@ -225,10 +340,7 @@ int ck_ds_read_step(const struct ck_input *in, const struct ck_index *ix, struct
 				       "files, so they cannot be re-partitioned; weights can be "
 				       "converted", g);
 	if (ds->parts)
-		return ck_fail(err, CKPT_E_LAYOUT, ds->at.where, CKPT_NO_OFFSET,
-			       "LAYOUT_UNSUPPORTED: a tensor or pipeline parallel step is not "
-			       "resharded; `zckpt convert` gives its weights, --state STATE one of "
-			       "its states");
+		return read_parallel(ds, out, err);
 	if (!ds->optim && !ck_ds_is_z0(ds))
 		return ck_fail(err, CKPT_E_UNSUPPORTED, ds->at.where, CKPT_NO_OFFSET,
 			       "the step has no optimizer shards to re-partition");

@@ -17,7 +17,7 @@ static const char *model_stem(struct wr *w, uint32_t rank)
 {
 	if (w->t->stage == 3)
 		return ck_arena_printf(&w->arena, "zero_pp_rank_%u_mp_rank_00_model_states", rank);
-	return "mp_rank_00_model_states";
+	return ck_arena_printf(&w->arena, "mp_rank_%02u_model_states", w->mp);
 }
 
 int ck_wr_rank_file(struct wr *w, const char *stem, uint32_t rank, bool ranked,

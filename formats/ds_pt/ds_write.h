@@ -33,6 +33,12 @@ struct wr {
 	bool new_keys;			/* key sets by version and stage, not the source's */
 	const struct ck_val *first;	/* rank 0's shard, where the one written keeps its own
 					   values: for the order of entries; else NULL */
+	/*
+	 * One position of a parallel step: the number in its files' names, and its states' numbers
+	 * in the plan's own index, as they are needed; NULL = 'ix' is the run's index.
+	 */
+	uint32_t mp;
+	uint32_t *own_state;
 	struct ck_step_along along;
 	/* of the file being made */
 	struct ck_arena arena;
@@ -45,6 +51,9 @@ struct wr {
 /* ds_write_own.c: the piece that reads a deflated or big-endian storage of 'file' (open). */
 int ck_wr_own(struct wr *w, const struct ck_step_file *file, const struct ck_pt_storage *s,
 	      struct ck_pt_piece *piece, struct ckpt_err *err);
+
+/* The number in the plan's own index of a state of 'ix', whose elements are there as stored. */
+int ck_wr_own_state(struct wr *w, uint32_t state, uint32_t *own_out, struct ckpt_err *err);
 
 /* Begin a file; tensors of 'n' files (open) can go into it: take their storages. */
 int ck_wr_begin(struct wr *w, const struct ck_step_file *file, uint32_t n, struct ckpt_err *err);
@@ -111,7 +120,9 @@ struct ck_val *ck_wr_tensor(struct wr *w, uint32_t number, const uint64_t *shape
 struct ck_val *ck_wr_copy(struct wr *w, const struct ck_val *tensor, struct ckpt_err *err);
 /* ds_write_z0.c: the model file's root with the optimizer in it. */
 struct ck_val *ck_wr_stage0(struct wr *w, struct ck_val *root, struct ckpt_err *err);
-/* ds_write_experts.c: the files of experts, of a step that has them. */
+struct ds_file;
+/* ds_write_experts.c: a file of the source, as it is; the files of experts, of a step with them. */
+int ck_wr_file_as_is(struct wr *w, const struct ds_file *file, struct ckpt_err *err);
 int ck_wr_experts(struct wr *w, struct ckpt_err *err);
 /* ds_write_autoep.c: the model file's root with its AutoEP layers as the target has them. */
 struct ck_val *ck_wr_autoep(struct wr *w, struct ck_val *root, struct ckpt_err *err);

@@ -3,11 +3,9 @@
 #include "formats/ds_pt/ds_write.h"
 #include "libckpt/base/ck_err.h"
 
-/* A file of the source as TAG/NAME; no memory if 'name' is NULL. */
-static int file_as_is(struct wr *w, const char *name, const struct ds_file *file,
-		      struct ckpt_err *err)
+int ck_wr_file_as_is(struct wr *w, const struct ds_file *file, struct ckpt_err *err)
 {
-	const char *path = name ? ck_arena_printf(&w->arena, "%s/%s", w->tag, name) : NULL;
+	const char *path = ck_arena_printf(&w->arena, "%s/%s", w->tag, file->name);
 	int rc;
 
 	if (!path)
@@ -47,7 +45,7 @@ int ck_wr_experts(struct wr *w, struct ckpt_err *err)
 
 	for (uint64_t i = 0; !rc && i < ds->nfiles; i++)
 		if (ck_ds_experts_is_used(ds, &ds->file[i]))
-			rc = file_as_is(w, ds->file[i].name, &ds->file[i], err);
+			rc = ck_wr_file_as_is(w, &ds->file[i], err);
 	for (uint32_t e = 0; !rc && ds->experts->optim_none && e < most_runs(w->t); e++)
 		rc = write_none(w, e, err);
 	return rc;

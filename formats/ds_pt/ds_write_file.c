@@ -80,15 +80,21 @@ int ck_wr_storage(struct wr *w, enum ckpt_dtype dtype, uint32_t *number_out,
 int ck_wr_state(struct wr *w, uint32_t state, uint64_t first, uint64_t count,
 		struct ckpt_err *err)
 {
-	const struct ck_pt_piece piece = {
+	struct ck_pt_piece piece = {
 		.kind = CK_SEG_STATE, .state = state, .first = first, .count = count,
 		.dtype = w->store[w->nstores - 1].dtype, .slot = CK_NONE,
 	};
+	int rc = 0;
 
-	if (count && state == CK_NONE)
+	if (count && (state == CK_NONE ||
+		      (w->own_state && w->ix->state[state].dtype != piece.dtype)))
 		return ck_fail(err, CKPT_E_INCOMPLETE, w->step->at.where, CKPT_NO_OFFSET,
 			       "a parameter lacks a state that others of its group have");
-	return add_piece(w, &piece, err);
+	if (count && w->own_state) {
+		piece.kind = CK_SEG_OWN;
+		rc = ck_wr_own_state(w, state, &piece.state, err);
+	}
+	return rc ? rc : add_piece(w, &piece, err);
 }
 
 /* Of stage 0 in fp32, and of a folder of weights, the weights are the masters. */

@@ -5,7 +5,7 @@
  * usage: test_truth_parallel [FILTER]   only cases whose name contains it
  * Environment: ZCKPT_FIXTURES (default build/fixtures), ZCKPT (build/zckpt).
  *
- * Experts are compared once more after reshard put them on other ranks and expert ranks.
+ * Steps of DeepSpeed are compared once more after reshard put them on other ranks or expert ranks.
  * DeepSpeed's own universal form of AutoEP is compared as well; that of tensor and pipeline
  * parallel runs must be refused by its name.  A case that must be refused has to
  * be refused with nothing written.  States that the files do not name must be left out by name, and
@@ -210,7 +210,7 @@ static void check_refused(struct job *j)
 	j->r.equal = 1;
 }
 
-/* ---- experts on other ranks ---- */
+/* ---- on other ranks ---- */
 
 static int number_of(const struct job *j, const char *key)
 {
@@ -241,7 +241,7 @@ static int is_pyramid(const struct job *j)
 }
 
 /* ep = 0: as the source has it. */
-static int reshard_experts(struct job *j, const char *src, const char *dst, int world, int ep)
+static int reshard_case(struct job *j, const char *src, const char *dst, int world, int ep)
 {
 	char *n = t_fmt("%d", world), *k = t_fmt("%d", ep);
 	struct t_run run;
@@ -251,7 +251,9 @@ static int reshard_experts(struct job *j, const char *src, const char *dst, int 
 		t_run_zckpt(&run, "reshard", "--sync", "none", "--world", n, "--ep", k, src, dst,
 			    NULL);
 	else
-		t_run_zckpt(&run, "reshard", "--sync", "none", "--world", n, src, dst, NULL);
+		t_run_zckpt(&run, "reshard", "--world", n, "--sync", "none",
+			    j->option ? j->option : "--sync", j->option ? j->value : "none", src,
+			    dst, NULL);
 	rc = run.exit;
 	if (rc && !(ep && is_pyramid(j) && rc == 3 && strstr(run.err, "several numbers")))
 		t_say(&j->r, "world %d ep %d: exit %d: %s", world, ep, rc, run.err);
@@ -266,7 +268,7 @@ static void check_on(struct job *j, int world, int ep)
 {
 	char *ckpt = j->ckpt, *dst = t_fmt("%s/on-%d-%d", j->work, world, ep);
 
-	if (!reshard_experts(j, ckpt, dst, world, ep)) {
+	if (!reshard_case(j, ckpt, dst, world, ep)) {
 		j->ckpt = dst;
 		check_all(j);
 		j->ckpt = ckpt;
@@ -308,9 +310,9 @@ static void check_way_back(struct job *j, int ep)
 	char *same = t_fmt("%s/same", j->work), *there = t_fmt("%s/there", j->work);
 	char *back = t_fmt("%s/back", j->work);
 
-	if (!reshard_experts(j, j->ckpt, same, world, 0) &&
-	    !reshard_experts(j, j->ckpt, there, ep * 2, ep) &&
-	    !reshard_experts(j, there, back, world, had)) {
+	if (!reshard_case(j, j->ckpt, same, world, 0) &&
+	    !reshard_case(j, j->ckpt, there, ep * 2, ep) &&
+	    !reshard_case(j, there, back, world, had)) {
 		char *a = t_fmt("%s/global_step2", same), *b = t_fmt("%s/global_step2", back);
 
 		compare_files(j, a, b);
@@ -322,12 +324,31 @@ static void check_way_back(struct job *j, int ep)
 	free(back);
 }
 
+static int is_kind(const struct job *j, const char *kind)
+{
+	const char *is = cJSON_GetStringValue(cJSON_GetObjectItem(j->json, "kind"));
+
+	return is && !strcmp(is, kind);
+}
+
+/* Tensor and pipeline parallelism: positions stay, and each has other data-parallel ranks. */
+static void check_positions(struct job *j)
+{
+	const cJSON *layout = cJSON_GetObjectItem(j->json, "layout");
+	const cJSON *dp = cJSON_GetObjectItem(layout, "dp");
+	const int npos = number_of(j, "world") / (dp ? dp->valueint : 1);
+
+	if (!is_kind(j, "autotp") && !is_kind(j, "megtp") && !is_kind(j, "pipe"))
+		return;
+	for (int n = 1; n <= 3; n++)
+		check_on(j, npos * n, 0);
+}
+
 static void check_experts(struct job *j)
 {
-	const char *kind = cJSON_GetStringValue(cJSON_GetObjectItem(j->json, "kind"));
 	const int world = number_of(j, "world"), experts = model_number(j, "experts");
 
-	if (!kind || (strcmp(kind, "moe") && strcmp(kind, "autoep")) || !number_of(j, "stage"))
+	if (!is_kind(j, "moe") && !is_kind(j, "autoep"))
 		return;
 	check_on(j, world * 2, 0);
 	check_on(j, 3, 1);
@@ -418,7 +439,10 @@ static void check_good(struct job *j, const char *dir)
 		j->value = rules;
 	}
 	check_all(j);
-	check_experts(j);
+	if (number_of(j, "stage")) {
+		check_experts(j);
+		check_positions(j);
+	}
 	free(j->ckpt);
 	j->ckpt = t_fmt("%s/universal", dir);
 	j->universal = cJSON_HasObjectItem(j->json, "universal_against_truth");
