@@ -25,7 +25,7 @@ extern "C" {
 struct ckpt_reshard_opts {
 	size_t size;			/* sizeof(struct ckpt_reshard_opts) */
 	const struct ckpt_run_opts *run;
-	uint32_t world;			/* ranks of the result, 1 to 4096; 0: see 'to' */
+	uint32_t world;			/* all ranks of the result, 1 to 4096; 0: see 'to' */
 	int stage;			/* -1 = the source's; 0, 1, 2, 3; 4 = BF16_Optimizer */
 	int round_robin;		/* -1 = as the source has it, 0, 1 */
 	uint64_t sub_group_size;	/* stage 3; 0 = the one in the step's own configuration */
