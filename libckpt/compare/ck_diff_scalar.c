@@ -12,7 +12,7 @@ static bool is_layout(const char *key)
 {
 	static const char *const keys[] = {
 		"dp_world_size", "ds_version", "train_micro_batch_size_per_gpu",
-		"gradient_accumulation_steps", "universal",
+		"gradient_accumulation_steps", "universal", "layout",
 	};
 
 	for (size_t i = 0; i < CK_ARRAY_LEN(keys); i++)
