@@ -248,6 +248,7 @@ int ck_ds_par_open(struct ds_step *whole, struct ckpt_err *err)
 	if (!par || !par->pos)
 		return ck_fail_nomem(err, "positions", n);
 	par->whole = whole;
+	par->cut_vocabulary = whole->no_shards;
 	whole->parts = par;
 	par->npos = n;
 	for (uint32_t mp = 0; !rc && mp < n; mp++)

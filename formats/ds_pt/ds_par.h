@@ -62,6 +62,9 @@ static inline struct ds_pos *ck_ds_pos(const struct ds_par *par, uint32_t pp, ui
 int ck_ds_par_rules(struct ds_par *par, struct ckpt_err *err);
 int ck_ds_par_cut(struct ds_par *par, uint32_t pp, const struct ds_tp_local *local,
 		  struct ds_tp_cut *cut_out, struct ckpt_err *err);
+/* Rows of it that the step's form keeps: 'rows', or original_vocab_size of a vocabulary. */
+int ck_ds_par_rows(const struct ds_par *par, uint32_t pp, const char *name, uint64_t rows,
+		   uint64_t *out, struct ckpt_err *err);
 
 /* ds_par_join.c: all into the index of par->whole; the files become its sources. */
 int ck_ds_par_join(struct ds_par *par, struct ckpt_err *err);

@@ -389,6 +389,7 @@ static int join_tensor(struct join *j, uint32_t pp, uint32_t number, struct ckpt
 		.name = alias ? base->tensor[t->alias_of].name : t->name, .shape = j->shape,
 		.ndim = t->ndim, .tp = j->par->ntp, .buffer = t->role == CKPT_ROLE_BUFFER,
 	};
+	uint64_t shape[64];	/* a vocabulary's may be shorter than what is cut */
 	struct ds_tp_cut cut;
 	uint32_t tensor;
 	int rc;
@@ -401,8 +402,13 @@ static int join_tensor(struct join *j, uint32_t pp, uint32_t number, struct ckpt
 	rc = ck_ds_par_cut(j->par, pp, &local, &cut, err);
 	if (rc)
 		return rc;
-	rc = ck_index_add_tensor(j->ix, t->name, cut.shape, cut.ndim, (enum ckpt_role)t->role,
-				 &tensor, err);
+	if (cut.ndim) {
+		memcpy(shape, cut.shape, cut.ndim * sizeof(*shape));
+		rc = ck_ds_par_rows(j->par, pp, local.name, cut.shape[0], &shape[0], err);
+	}
+	if (!rc)
+		rc = ck_index_add_tensor(j->ix, t->name, shape, cut.ndim, (enum ckpt_role)t->role,
+					 &tensor, err);
 	if (rc == 1)
 		return join_again(j, pp, &cut, tensor, err);
 	if (rc)

@@ -5,6 +5,7 @@
 
 #include "formats/ds_pt/ds_par.h"
 #include "libckpt/base/ck_err.h"
+#include "libckpt/base/ck_sys.h"
 
 #define COMPARE_DEPTH 200
 
@@ -61,11 +62,11 @@ int ck_ds_par_rules(struct ds_par *par, struct ckpt_err *err)
 	par->given.arena = &par->whole->arena;
 	if (path)
 		rc = ck_ds_tp_rules_open(&par->given, path, &par->whole->in->limits, err);
-	if (rc || par->ntp == 1)
+	if (rc || (par->ntp == 1 && !par->cut_vocabulary))
 		return rc;
 	if (has_info(par))
 		return read_files(par, err);
-	if (path)
+	if (path || par->ntp == 1)
 		return 0;
 	return ck_fail(err, CKPT_E_LAYOUT, par->whole->at.where, CKPT_NO_OFFSET,
 		       "LAYOUT_UNSUPPORTED: %u tensor ranks and no universal_checkpoint_info to "
@@ -105,4 +106,24 @@ int ck_ds_par_cut(struct ds_par *par, uint32_t pp, const struct ds_tp_local *loc
 	if (!rc)
 		*cut_out = cut;
 	return rc;
+}
+
+int ck_ds_par_rows(const struct ds_par *par, uint32_t pp, const char *name, uint64_t rows,
+		   uint64_t *out, struct ckpt_err *err)
+{
+	const struct ds_step *ds = ck_ds_pos(par, pp, 0)->ds;
+	const struct ck_val *info = ck_val_get(ds->model, "universal_checkpoint_info");
+	int64_t kept;
+
+	*out = rows;
+	if (!par->cut_vocabulary || !par->rules ||
+	    !ck_ds_tp_is_vocabulary(&par->rules[pp], name))
+		return 0;
+	if (!ck_val_int(ck_val_get(info, "original_vocab_size"), &kept) || kept < 0)
+		return ck_fail(err, CKPT_E_CORRUPT, ds->model_file->path, CKPT_NO_OFFSET,
+			       "NAMES_WRONG: vocabulary_parameter_patterns match %.100s, and "
+			       "original_vocab_size, its number of rows, is missing or negative",
+			       name);
+	*out = ck_min_u64(rows, (uint64_t)kept);
+	return 0;
 }

@@ -265,6 +265,27 @@ struct ds_tp_rule *ck_ds_tp_find(const struct ds_tp_list *list, const char *name
 	return best;
 }
 
+bool ck_ds_tp_is_vocabulary(const struct ds_tp_rules *rules, const char *name)
+{
+	const struct ds_tp_list *list = &rules->list;
+	uint64_t at;
+	bool more = ck_map_find(&list->literal, name, strlen(name), &at);
+
+	for (; more; more = at != CK_NONE) {
+		if (list->rule[at].kind == DS_TP_VOCABULARY)
+			return true;
+		at = list->rule[at].next;
+	}
+	for (uint32_t i = 0; i < list->n; i++) {
+		const struct ds_tp_rule *rule = &list->rule[i];
+
+		if (rule->kind == DS_TP_VOCABULARY && !ck_ds_regex_literal(rule->re) &&
+		    ck_ds_regex_match(rule->re, name))
+			return true;
+	}
+	return false;
+}
+
 void ck_ds_tp_rules_check(const struct ds_tp_rules *rules, struct ck_findings *f)
 {
 	for (uint32_t i = 0; rules->given && i < rules->list.n; i++)

@@ -39,6 +39,14 @@ struct uni {
 /* uni_load.c: list and read the files below 'zero'. */
 int ck_uni_load(struct uni *u, struct ckpt_err *err);
 void ck_uni_release(struct uni *u);
+int ck_uni_open_optimizer(struct uni *u, struct ckpt_err *err);
+/* uni_par.c: the model files of a tensor or pipeline parallel run, whose tensors become those of
+ * the index; u->ds has what they say alike. */
+int ck_uni_read_parallel(struct uni *u, struct ckpt_err *err);
+/* Is there a tensor of that name in a model file? */
+bool ck_uni_in_module(const struct uni *u, const char *name);
+/* The type the model computes in, as its configuration says it; 0 = it does not. */
+enum ckpt_dtype ck_uni_config_dtype(const struct uni *u);
 /* The file of a state, or NULL. */
 struct uni_file *ck_uni_file(const struct uni_param *p, const char *state);
 

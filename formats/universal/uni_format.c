@@ -141,8 +141,10 @@ static int add_state(struct uni *u, struct uni_file *f, const char *name, uint32
 static int add_weight(struct uni *u, const struct ds_param *p, uint32_t master,
 		      struct ckpt_err *err)
 {
-	const enum ckpt_dtype dtype = u->ds.stage == 3 ? ck_ds_placeholder_dtype(&u->ds, p->name) :
-				      ck_ds_experts_dtype(&u->ds, p->name);
+	const bool unwritten = u->ds.parts && u->ds.parts->no_layers;
+	const enum ckpt_dtype dtype =
+		u->ds.stage == 3 ? ck_ds_placeholder_dtype(&u->ds, p->name) :
+		unwritten ? ck_uni_config_dtype(u) : ck_ds_experts_dtype(&u->ds, p->name);
 
 	if (!dtype ||
 	    ck_index_state_find(u->ds.ix, p->tensor, "weight") != CK_NONE)
@@ -183,7 +185,7 @@ static int add_sources(struct uni *u, struct ckpt_err *err)
 	struct ds_step *ds = &u->ds;
 	int rc = 0;
 
-	for (uint64_t i = 0; !rc && i < ds->nfiles; i++)
+	for (uint64_t i = 0; !rc && !ds->parts && i < ds->nfiles; i++)
 		rc = ck_ds_add_source(ds, &ds->file[i], err);
 	if (!rc)
 		rc = ck_ds_add_source(ds, &u->optim, err);
@@ -254,6 +256,10 @@ static int add_facts(struct uni *u, struct ckpt_err *err)
 		ix->writer = ck_arena_printf(&ix->arena, "DeepSpeed %s",
 					     ck_val_str(ck_val_get(ds->model, "ds_version")));
 	rc = ck_ds_add_facts(ds, err);
+	if (!rc && ds->parts) {
+		ix->world = ds->world * ds->parts->npos;
+		rc = ck_ds_par_add_layout(ds->parts, ds->world, err);
+	}
 	return rc ? rc : add_steps(u, err);
 }
 
@@ -266,12 +272,37 @@ static int build(struct uni *u, struct ckpt_err *err)
 	rc = add_facts(u, err);	/* first: it reads numbers, and then the index has the files */
 	if (!rc)
 		rc = add_sources(u, err);
-	if (!rc)
+	if (!rc && !u->ds.parts)
 		rc = ck_ds_index_model(&u->ds, err);
 	return rc ? rc : index_states(u, err);
 }
 
 /* ---- */
+
+static int read_models(struct uni *u, struct ckpt_err *err)
+{
+	struct ds_step *ds = &u->ds;
+	int rc;
+
+	if (ck_ds_is_parallel(ds)) {
+		rc = ck_uni_open_optimizer(u, err);
+		if (rc)
+			return rc;
+		take_stage(u);
+		return ck_uni_read_parallel(u, err);
+	}
+	rc = ck_ds_load(ds, err);
+	if (!rc && !ds->ngroups)
+		rc = ck_fail(err, CKPT_E_LAYOUT, ds->at.where, CKPT_NO_OFFSET,
+			     "LAYOUT_UNSUPPORTED: the model file has no param_shapes, which "
+			     "lists the optimizer's parameters");
+	if (rc)
+		return rc;
+	rc = ck_uni_open_optimizer(u, err);
+	if (!rc)
+		take_stage(u);
+	return rc;
+}
 
 static int begin(struct uni *u, struct ckpt_err *err)
 {
@@ -284,23 +315,12 @@ static int begin(struct uni *u, struct ckpt_err *err)
 	rc = ck_ds_find(&u->ds, err);
 	if (!rc)
 		rc = ck_ds_sort_files(ds, err);
-	if (!rc && ck_ds_is_parallel(ds))
-		rc = ck_fail(err, CKPT_E_LAYOUT, ds->at.where, CKPT_NO_OFFSET,
-			     "LAYOUT_UNSUPPORTED: the universal form of a tensor or pipeline "
-			     "parallel step; zckpt reads the step that it was made from");
 	if (!rc)
-		rc = ck_ds_load(ds, err);
-	if (!rc && !ds->ngroups)
-		rc = ck_fail(err, CKPT_E_LAYOUT, ds->at.where, CKPT_NO_OFFSET,
-			     "LAYOUT_UNSUPPORTED: the model file has no param_shapes, which "
-			     "lists the optimizer's parameters");
+		rc = read_models(u, err);
 	if (!rc)
 		rc = ck_uni_load(u, err);
-	if (rc)
+	if (rc || !u->optim_root)
 		return rc;
-	take_stage(u);
-	if (!u->optim_root)
-		return 0;
 	ds->zero = u->optim_root;
 	ds->param_groups = ck_uni_param_groups(u);
 	return ck_ds_name_groups(ds, err);
@@ -385,9 +405,14 @@ static int values(const struct ck_index *ix, const struct ckpt_limits *limits, u
 		  struct ck_values *out, struct ckpt_err *err)
 {
 	const struct ck_source *optim = ck_ds_source_named(ix, "zero/optimizer_state.pt");
-	const int rc = ck_ds_open_values(ix, limits, rank, ck_ds_model_source(ix, rank), optim,
-					 out, err);
+	const char *layout = ck_index_fact(ix, "layout");
+	int rc;
 
+	if (layout && (strstr(layout, "tp ") || strstr(layout, "pp ")))
+		return ck_fail(err, CKPT_E_LAYOUT, ix->path, CKPT_NO_OFFSET,
+			       "LAYOUT_UNSUPPORTED: values of a rank of a tensor or pipeline "
+			       "parallel step");
+	rc = ck_ds_open_values(ix, limits, rank, ck_ds_model_source(ix, rank), optim, out, err);
 	if (!rc && optim)
 		ck_ds_take_optimizer(out, ck_ds_values_root(out));
 	return rc;

@@ -161,7 +161,7 @@ static int look_at_other(struct uni *u, const char *name, struct ckpt_err *err)
 
 	for (uint64_t i = 0; !rc && i < tree.n; i++)
 		others |= strcmp(tree.entry[i].name, "fp32.pt") != 0;
-	if (!rc && (others || !ck_map_find(&u->ds.in_module, name, strlen(name), NULL)))
+	if (!rc && (others || !ck_uni_in_module(u, name)))
 		ck_findings_add(u->ds.f, CK_FINDING_NAMES_WRONG, name,
 				"'zero' has a folder of this name, but the optimizer has no "
 				"such parameter (folders of two models?)");
@@ -334,7 +334,7 @@ static int gather(struct uni *u, struct ckpt_err *err)
 
 /* ---- zero/optimizer_state.pt ---- */
 
-static int load_optimizer(struct uni *u, struct ckpt_err *err)
+int ck_uni_open_optimizer(struct uni *u, struct ckpt_err *err)
 {
 	struct ck_tree tree = CK_TREE_INIT;
 	struct ds_step *ds = &u->ds;
@@ -391,10 +391,8 @@ static void collect_notes(struct uni *u)
 
 int ck_uni_load(struct uni *u, struct ckpt_err *err)
 {
-	int rc = load_optimizer(u, err);
+	int rc = list_params(u, err);
 
-	if (!rc)
-		rc = list_params(u, err);
 	if (!rc)
 		rc = look_for_others(u, err);
 	if (!rc)

@@ -159,6 +159,11 @@ int ck_uni_read_step(const struct ck_input *in, const struct ck_index *ix, struc
 	int rc;
 
 	(void)ix;
+	if (u->ds.parts)
+		return ck_fail(err, CKPT_E_LAYOUT, u->ds.at.where, CKPT_NO_OFFSET,
+			       "LAYOUT_UNSUPPORTED: a universal checkpoint of a tensor or pipeline "
+			       "parallel run is not resharded; `zckpt convert` gives its weights, "
+			       "--state STATE one of its states");
 	if (!u->optim_root)
 		return ck_fail(err, CKPT_E_INCOMPLETE, u->optim.path, CKPT_NO_OFFSET,
 			       "STATE_FILE_MISSING: only this file lists the optimizer's "

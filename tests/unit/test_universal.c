@@ -269,7 +269,88 @@ static void other_layouts_are_refused_by_name(void **state)
 	fails("run", NULL, CKPT_E_LAYOUT, "vocabulary|exp_avg.pt");
 	save("zero/w/exp_avg.pt", "{ 'param' <f32 2 3 @30> }");
 	save("mp_rank_01_model_states.pt", "{ 'module' { } }");
-	fails("run", NULL, CKPT_E_LAYOUT, "tensor or pipeline");
+	finds("RANK_FILE_EXTRA", "of mp_rank 1");
+}
+
+#define PARALLEL " 'global_steps' 4 'dp_world_size' 1 'mp_world_size' 2 'ds_version' '0.19.8'"
+#define RULES " 'universal_checkpoint_info' { 'universal_checkpoint_version' 0.2" \
+	" 'tp_replicated_parameter_patterns' [ 'v' 'b' ]" \
+	" 'vocabulary_parameter_patterns' [ 'w' ] 'original_vocab_size' 3 }"
+
+/* Tensor rank 'tp' of two: v is whole, w has two of four rows, which end with one of padding. */
+static void save_rank(int tp, const char *rules)
+{
+	char *name = t_fmt("mp_rank_%02d_model_states.pt", tp);
+	char *text = t_fmt("{ 'module' { 'v' <bf16 2 @7> 'w' <bf16 2 3 @%d> 'b' <f32 1 @3> }"
+			   " 'buffer_names' [ 'b' ] 'frozen_param_shapes' None"
+			   " 'param_shapes' [ { 'v' ( 2 ) 'w' ( 2 3 ) } ]" PARALLEL "%s }",
+			   1 + 6 * tp, rules);
+
+	save(name, text);
+	free(name);
+	free(text);
+}
+
+static void save_ranks(const char *rules)
+{
+	save_rank(0, rules);
+	save_rank(1, rules);
+	save("zero/w/fp32.pt", "{ 'cat_dim' 0 'vocab_tensor' 1 'param' <f32 3 3 @1> }");
+	save("zero/w/exp_avg.pt", "{ 'cat_dim' 0 'vocab_tensor' 1 'param' <f32 3 3 @30> }");
+}
+
+/* States are whole, weights are joined, and both end where the vocabulary does. */
+static void weights_of_tensor_ranks_are_joined(void **state)
+{
+	struct ckpt *ck;
+
+	(void)state;
+	save_ranks(RULES);
+	ck = opened("run", NULL);
+	assert_string_equal(t_step_fact(ck, "layout"), "tp 2");
+	assert_true(t_step_value(ck, "v", "weight", 1) == 8);
+	assert_true(t_step_value(ck, "w", "weight", 0) == 1);
+	assert_true(t_step_value(ck, "w", "weight", 8) == 9);
+	assert_true(t_step_value(ck, "w", "master", 8) == 9);
+	assert_true(t_step_value(ck, "w", "exp_avg", 8) == 38);
+	assert_true(t_step_value(ck, "b", "weight", 0) == 3);
+	ckpt_close(ck);
+	save("zero/w/fp32.pt", "{ 'cat_dim' 0 'param' <f32 4 3 @1> }");
+	finds("LENGTH_WRONG", "12 elements|w has 9");
+}
+
+/* No model file has the weights of a pipeline's layers: masters are rounded to their type. */
+static void weights_of_a_pipeline_are_those_of_its_masters(void **state)
+{
+	struct ckpt *ck;
+
+	(void)state;
+	save(MODEL, "{ 'module' None 'param_shapes' [ { 'v' ( 2 ) } ]"
+	     " 'ds_config' { 'bf16' { 'enabled' 1 } }"
+	     " 'checkpoint_parallel_dimensions' { 'pp_degree' 2 'tp_degree' 1 }" PARALLEL " }");
+	save("mp_rank_01_model_states.pt", "{ 'module' None"
+	     " 'param_shapes' [ { 'v' ( 2 ) 'w' ( 2 3 ) } ]"
+	     " 'ds_config' { 'bf16' { 'enabled' 1 } }"
+	     " 'checkpoint_parallel_dimensions' { 'pp_degree' 2 'tp_degree' 1 }" PARALLEL " }");
+	ck = opened("run", NULL);
+	assert_string_equal(t_step_fact(ck, "layout"), "pp 2");
+	assert_true(t_step_value(ck, "v", "weight", 1) == 8);
+	assert_true(t_step_value(ck, "w", "weight", 5) == 6);
+	assert_true(t_step_value(ck, "w", "exp_avg", 5) == 35);
+	ckpt_close(ck);
+}
+
+static void what_parallel_model_files_lack_is_said(void **state)
+{
+	(void)state;
+	save_ranks("");
+	fails("run", NULL, CKPT_E_LAYOUT, "universal_checkpoint_info|--tp-rules");
+	save_ranks(" 'universal_checkpoint_info' { 'vocabulary_parameter_patterns' [ 'w' ]"
+		   " 'tp_replicated_parameter_patterns' [ 'v' 'b' ] }");
+	fails("run", NULL, CKPT_E_CORRUPT, "original_vocab_size");
+	save_ranks(RULES);
+	gone("mp_rank_01_model_states.pt");
+	fails("run", NULL, CKPT_E_INCOMPLETE, "mp_world_size is 2");
 }
 
 static void names_do_not_lead_out_of_the_folder(void **state)
@@ -406,6 +487,9 @@ int main(void)
 		TEST(lengths_shapes_and_steps_must_fit),
 		TEST(a_damaged_file_is_a_finding),
 		TEST(other_layouts_are_refused_by_name),
+		TEST(weights_of_tensor_ranks_are_joined),
+		TEST(weights_of_a_pipeline_are_those_of_its_masters),
+		TEST(what_parallel_model_files_lack_is_said),
 		TEST(names_do_not_lead_out_of_the_folder),
 		TEST(names_that_are_no_paths_are_not_written),
 		TEST(names_with_slashes_and_dots_in_front_go_there_and_back),
