@@ -208,6 +208,7 @@ static int read_parallel(struct ds_step *ds, struct ck_step *out, struct ckpt_er
 			return ck_fail(err, CKPT_E_UNSUPPORTED, ds->at.where, CKPT_NO_OFFSET,
 				       "stage 0 names no optimizer states, so they cannot be "
 				       "re-partitioned; weights can be converted");
+	ds->parts->fill = fill;
 	*out = (struct ck_step){
 		.in = ds->in, .f = ds->f, .arena = &ds->arena, .format = &ck_format_deepspeed,
 		.at = ds->at, .tag = ds->ix->tag, .world = ds->ix->world, .stage = first->stage,

@@ -38,6 +38,9 @@ struct ds_par {
 	struct ds_tp_rules given;	/* the user's; given.given */
 	bool no_layers;		/* a pipeline whose weights are in no file (universal form) */
 	bool cut_vocabulary;	/* to original_vocab_size (universal form) */
+	/* A position as a step of data parallelism with its values; of a step that was read. */
+	int (*fill)(struct ds_step *ds, const struct ck_index *ix, struct ck_step *step,
+		    struct ckpt_err *err);
 };
 
 /* Do the names of the files say so?  ck_ds_sort_files() was there. */
@@ -62,6 +65,8 @@ static inline struct ds_pos *ck_ds_pos(const struct ds_par *par, uint32_t pp, ui
 int ck_ds_par_rules(struct ds_par *par, struct ckpt_err *err);
 int ck_ds_par_cut(struct ds_par *par, uint32_t pp, const struct ds_tp_local *local,
 		  struct ds_tp_cut *cut_out, struct ckpt_err *err);
+/* The rules of the files, also where there is one tensor rank; none without them. */
+int ck_ds_par_file_rules(struct ds_par *par, struct ckpt_err *err);
 /* Rows of it that the step's form keeps: 'rows', or original_vocab_size of a vocabulary. */
 int ck_ds_par_rows(const struct ds_par *par, uint32_t pp, const char *name, uint64_t rows,
 		   uint64_t *out, struct ckpt_err *err);

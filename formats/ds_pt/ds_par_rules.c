@@ -54,6 +54,11 @@ static bool has_info(const struct ds_par *par)
 	return true;
 }
 
+int ck_ds_par_file_rules(struct ds_par *par, struct ckpt_err *err)
+{
+	return par->rules || !has_info(par) ? 0 : read_files(par, err);
+}
+
 int ck_ds_par_rules(struct ds_par *par, struct ckpt_err *err)
 {
 	const char *path = par->whole->in->tp_rules;

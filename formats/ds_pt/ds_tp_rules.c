@@ -286,6 +286,11 @@ bool ck_ds_tp_is_vocabulary(const struct ds_tp_rules *rules, const char *name)
 	return false;
 }
 
+bool ck_ds_tp_is_affine(const struct ds_tp_rules *rules, const char *name)
+{
+	return ck_ds_tp_find(&rules->affine, name, NULL) != NULL;
+}
+
 void ck_ds_tp_rules_check(const struct ds_tp_rules *rules, struct ck_findings *f)
 {
 	for (uint32_t i = 0; rules->given && i < rules->list.n; i++)

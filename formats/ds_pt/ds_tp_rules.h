@@ -86,6 +86,8 @@ int ck_ds_tp_cut(struct ds_tp_rules *rules, const struct ds_tp_local *local,
 		 struct ds_tp_cut *cut_out, struct ckpt_err *err);
 /* Does a pattern of vocabulary_parameter_patterns match?  Others may come before it. */
 bool ck_ds_tp_is_vocabulary(const struct ds_tp_rules *rules, const char *name);
+/* Does AutoTP's second description have it? */
+bool ck_ds_tp_is_affine(const struct ds_tp_rules *rules, const char *name);
 /* Rules of the user's that no tensor used. */
 void ck_ds_tp_rules_check(const struct ds_tp_rules *rules, struct ck_findings *f);
 

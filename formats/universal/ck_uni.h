@@ -54,7 +54,23 @@ struct uni_file *ck_uni_file(const struct uni_param *p, const char *state);
 struct ck_val *ck_uni_param_groups(const struct uni *u);
 int ck_uni_read_step(const struct ck_input *in, const struct ck_index *ix, struct ck_findings *f,
 		     struct ck_step *out, struct ckpt_err *err);
-/* uni_write.c: another slot. */
+/* How tensor ranks cut a parameter, for DeepSpeed's loader. */
+struct uni_cut {
+	int axis;		/* cat_dim; -1 = it is left out */
+	uint32_t parts;		/* param_n_sub_params; 0 = it is left out */
+	bool vocabulary;
+};
+
+/* uni_write.c: pieces of the form, and the slot. */
+int ck_uni_write_param(struct wr *w, const struct ck_step_param *p, const struct ck_val *entry,
+		       const struct uni_cut *cut, struct ckpt_err *err);
+int ck_uni_write_optimizer(struct wr *w, struct ckpt_err *err);
+int ck_uni_check_version(const struct wr *w, struct ckpt_err *err);
+/* Findings of what DeepSpeed's loader will not take. */
+void ck_uni_tell_drops(struct wr *w);
+/* uni_write_par.c: of a tensor or pipeline parallel step. */
+int ck_uni_write_parallel(struct ck_step *step, const struct ck_reshard_want *want,
+			  struct ck_plan *plan, struct ckpt_err *err);
 int ck_uni_write_step(struct ck_step *step, const struct ck_index *ix,
 		      const struct ck_reshard_want *want, struct ck_plan *plan,
 		      struct ckpt_err *err);

@@ -423,6 +423,7 @@ const struct ck_format ck_format_universal = {
 	.noun = "universal checkpoint",
 	.is_step = true,
 	.aside = true,
+	.takes_parallel = true,
 	.latest = "latest_universal",
 	.is_moment = is_moment,
 	.probe = probe,

@@ -176,7 +176,7 @@ static void tell_step(struct wr *w)
 				"--to deepspeed avoids it", w->t->nsubs);
 }
 
-static void tell_drops(struct wr *w)
+void ck_uni_tell_drops(struct wr *w)
 {
 	tell_role(w, "buffers", true);
 	tell_role(w, "frozen parameters", false);
@@ -192,7 +192,7 @@ static void tell_drops(struct wr *w)
 	}
 }
 
-static int check_version(const struct wr *w, struct ckpt_err *err)
+int ck_uni_check_version(const struct wr *w, struct ckpt_err *err)
 {
 	const bool known = w->t->stage == 3 ? ck_wr_since(w, 14, 5) : ck_wr_since(w, 14, 1);
 
@@ -211,13 +211,19 @@ static int check_version(const struct wr *w, struct ckpt_err *err)
 
 /* ---- a parameter ---- */
 
-/* {cat_dim: 0, param: tensor} as the converter writes without tensor parallelism. */
-static struct ck_val *around(struct wr *w, struct ck_val *tensor)
+/* {cat_dim: 0, param: tensor}, with the keys and the order of DeepSpeed's converter. */
+static struct ck_val *around(struct wr *w, const struct uni_cut *cut, struct ck_val *tensor)
 {
 	struct ck_arena *a = &w->arena;
-	struct ck_val *dict = ck_val_dict_sets(a, ck_val_new_dict(a), "cat_dim",
-					       ck_val_new_int(a, 0));
+	struct ck_val *dict = ck_val_new_dict(a);
 
+	if (cut->axis >= 0)
+		dict = ck_val_dict_sets(a, dict, "cat_dim", ck_val_new_int(a, cut->axis));
+	if (cut->parts)
+		dict = ck_val_dict_sets(a, dict, "param_n_sub_params",
+					ck_val_new_int(a, cut->parts));
+	if (cut->vocabulary)
+		dict = ck_val_dict_sets(a, dict, "vocab_tensor", ck_val_new_bool(a, true));
 	return ck_val_dict_sets(a, dict, "param", tensor);
 }
 
@@ -231,7 +237,7 @@ static struct ck_val *shaped(struct wr *w, const struct ck_step_param *p, uint32
 }
 
 static int write_state(struct wr *w, const struct ck_step_param *p, const char *name,
-		       const char *file, struct ckpt_err *err)
+		       const char *file, const struct uni_cut *cut, struct ckpt_err *err)
 {
 	const bool master = !strcmp(name, "master");
 	struct ck_val *root;
@@ -245,7 +251,7 @@ static int write_state(struct wr *w, const struct ck_step_param *p, const char *
 	if (rc)
 		return rc;
 	root = w->t->stage == 3 ? ck_wr_flat(w, number, master) :
-	       around(w, shaped(w, p, number, master));
+	       around(w, cut, shaped(w, p, number, master));
 	if (!root)
 		return ck_fail_nomem(err, "a tensor", 0);
 	return ck_wr_finish(w, ck_arena_printf(&w->arena, "zero/%s/%s", p->name, file), root, err);
@@ -268,15 +274,15 @@ static int write_step(struct wr *w, const struct ck_step_param *p, const struct 
 	return ck_wr_finish(w, ck_arena_printf(&w->arena, "zero/%s/step", p->name), made, err);
 }
 
-static int write_param(struct wr *w, const struct ck_step_param *p, const struct ck_val *entry,
-		       struct ckpt_err *err)
+int ck_uni_write_param(struct wr *w, const struct ck_step_param *p, const struct ck_val *entry,
+		       const struct uni_cut *cut, struct ckpt_err *err)
 {
 	struct ck_val *const *item;
 	uint64_t n;
 	int rc = check_name(p->name, err);
 
 	if (!rc)
-		rc = write_state(w, p, "master", "fp32", err);
+		rc = write_state(w, p, "master", "fp32", cut, err);
 	if (!ck_val_pairs(entry, &item, &n))
 		n = 0;
 	for (uint64_t i = 0; !rc && i < n; i++) {
@@ -287,7 +293,7 @@ static int write_param(struct wr *w, const struct ck_step_param *p, const struct
 			continue;
 		rc = check_state_name(name, err);
 		if (!rc)
-			rc = write_state(w, p, name, name, err);
+			rc = write_state(w, p, name, name, cut, err);
 	}
 	if (!rc && w->t->stage != 3 && keeps(w, entry, "step"))
 		rc = write_step(w, p, entry, err);
@@ -350,7 +356,7 @@ static struct ck_val *optimizer_state(struct wr *w, struct ckpt_err *err)
 	return ck_val_dict_sets(&w->arena, v, "param_groups", ck_val_get(opt, "param_groups"));
 }
 
-static int write_optimizer(struct wr *w, struct ckpt_err *err)
+int ck_uni_write_optimizer(struct wr *w, struct ckpt_err *err)
 {
 	struct ckpt_err inner = { 0 };
 	struct ck_val *root;
@@ -368,19 +374,20 @@ static int write_optimizer(struct wr *w, struct ckpt_err *err)
 
 static int write_params(struct wr *w, struct ckpt_err *err)
 {
-	int rc = check_version(w, err);
+	static const struct uni_cut uncut = { .axis = 0 };
+	int rc = ck_uni_check_version(w, err);
 
 	for (uint32_t g = 0; !rc && g < w->t->ngroups; g++) {
 		const struct tg_group *group = &w->t->group[g];
 		const struct ck_val *entry = w->step->group[g].entry;
 
 		for (uint32_t i = 0; !rc && i < group->nparams; i++)
-			rc = write_param(w, &group->param[i], entry, err);
+			rc = ck_uni_write_param(w, &group->param[i], entry, &uncut, err);
 	}
 	if (!rc)
-		rc = write_optimizer(w, err);
+		rc = ck_uni_write_optimizer(w, err);
 	if (!rc)
-		tell_drops(w);
+		ck_uni_tell_drops(w);
 	return rc;
 }
 
@@ -402,7 +409,11 @@ int ck_uni_write_step(struct ck_step *step, const struct ck_index *ix,
 {
 	struct tg_layout layout;
 	struct wr w;
-	int rc = ck_wr_init(&w, step, ix, want, plan, err);
+	int rc;
+
+	if (step->parallel)
+		return ck_uni_write_parallel(step, want, plan, err);
+	rc = ck_wr_init(&w, step, ix, want, plan, err);
 
 	if (!rc && step->complete)
 		rc = step->complete(step, err);

@@ -164,6 +164,7 @@ struct ck_format {
 	bool is_step;		/* a checkpoint of it is a training step: a folder of its own */
 	bool has_subtrees;	/* ck_input's subtree means something to it */
 	bool has_names;		/* ck_input's names do */
+	bool takes_parallel;	/* write_step() writes steps of tensor and pipeline parallelism */
 	const char *latest;	/* with is_step: the file of a run that names its step, or NULL */
 	/* Bits of evidence; 0 = not ours; -CKPT_E_NOMEM: without memory nobody can say. */
 	int (*probe)(const struct ck_input *in);

@@ -75,7 +75,7 @@ struct ck_step {
 	bool bf16_optimizer;
 	bool elastic;			/* without hyper-parameters */
 	bool experts;			/* DeepSpeed's: each expert in a file of its own */
-	bool parallel;			/* by tensor or pipeline: its own format alone writes it */
+	bool parallel;			/* by tensor or pipeline: few formats write it */
 	bool by_data;			/* of experts: use_data_before_expert_parallelism */
 	bool aligned;			/* gaps between parameters of a flat group */
 	bool bf16_named;		/* with shards: their names say bf16 */
