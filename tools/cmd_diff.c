@@ -77,6 +77,13 @@ static int is_format(const char *path, const char *format)
 	return yes;
 }
 
+/* They are of the checkpoints of Megatron-Core. */
+static void forget_names(struct args *args)
+{
+	args->names = args->model_config = NULL;
+	args->vocab = 0;
+}
+
 static int open_both(struct two *two)
 {
 	const struct args *args = two->args;
@@ -95,11 +102,15 @@ static int open_both(struct two *two)
 		second.subtree = NULL;
 	else if (args->subtree && !is_format(a.list[0], "torch"))
 		first.subtree = NULL;
-	/* Names are of the checkpoints of Megatron-Core. */
-	if (args->names && !is_format(b.list[0], "megatron"))
-		second.names = NULL;
-	else if (args->names && !is_format(a.list[0], "megatron"))
-		first.names = NULL;
+	if (args->names || args->model_config || args->vocab) {
+		const int a_is = is_format(a.list[0], "megatron");
+		const int b_is = is_format(b.list[0], "megatron");
+
+		if (a_is && !b_is)
+			forget_names(&second);
+		else if (b_is && !a_is)
+			forget_names(&first);
+	}
 	status = cli_open(&first, "diff", &a, &two->a, &err);
 	second.tag_option = "--tag2";
 	if (!status)

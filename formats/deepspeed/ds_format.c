@@ -408,6 +408,7 @@ const struct ck_format ck_format_deepspeed = {
 	.noun = "step",
 	.is_step = true,
 	.latest = "latest",
+	.has_slices = true,
 	.probe = probe,
 	.index = ds_index,
 	.holds = holds,

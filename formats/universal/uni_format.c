@@ -426,6 +426,7 @@ const struct ck_format ck_format_universal = {
 	.takes_parallel = true,
 	.latest = "latest_universal",
 	.is_moment = is_moment,
+	.has_slices = true,
 	.probe = probe,
 	.index = uni_index,
 	.holds = holds,

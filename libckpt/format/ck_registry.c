@@ -297,10 +297,28 @@ struct opening {
 	const struct ck_format **driver;
 };
 
+/* What an option is for that means nothing to the driver; NULL = there is none. */
+static const char *strange_option(const struct ck_input *in, const struct ck_format *driver)
+{
+	if (in->names && !driver->has_names)
+		return "--naming is for checkpoints of Megatron-Core, whose tensors have no names "
+		       "of transformers";
+	if (in->model_config && !driver->has_names)
+		return "--model-config is for checkpoints of Megatron-Core (--aux DIR copies a "
+		       "configuration)";
+	if (in->vocab_size && !driver->has_names)
+		return "--vocab is for checkpoints of Megatron-Core, whose vocabulary has rows of "
+		       "padding";
+	if (in->tp_rules && !driver->has_slices)
+		return "--tp-rules is for tensor parallel steps of DeepSpeed";
+	return NULL;
+}
+
 static int open_input(const struct ck_input *in, void *arg, struct ckpt_err *err)
 {
 	const struct opening *o = arg;
 	const struct ck_format *driver;
+	const char *option;
 	int bid;
 	const int rc = best_driver(in, &driver, &bid, err);
 
@@ -310,13 +328,13 @@ static int open_input(const struct ck_input *in, void *arg, struct ckpt_err *err
 		return ck_fail(err, CKPT_E_USAGE, in->path[0], CKPT_NO_OFFSET,
 			       "a subtree is an entry of a torch file (.pt, .ckpt); this is %s",
 			       driver->name);
+	option = driver ? strange_option(in, driver) : NULL;
 	/* A folder of Megatron-Core that lost a file is a mere DCP folder, and says which file. */
-	if (driver && in->names && !driver->has_names) {
+	if (option) {
 		const int broken = index_with(driver, in, o->ix, o->f, err);
 
 		return broken ? broken : ck_fail(err, CKPT_E_USAGE, in->path[0], CKPT_NO_OFFSET,
-			       "--naming is for checkpoints of Megatron-Core, whose tensors have "
-			       "no names of transformers; this is %s", driver->name);
+						 "%s; this is %s", option, driver->name);
 	}
 	*o->driver = driver;
 	return driver ? index_with(driver, in, o->ix, o->f, err) : fail_format(in, err);

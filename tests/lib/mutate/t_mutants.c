@@ -263,7 +263,11 @@ static void scene_begin(struct scene *s, const char *all, const struct t_mutants
 	char *from = t_fmt("%s/%s/ckpt", all, name);
 	char *truth = t_fmt("%s/%s/truth.safetensors", all, name);
 
-	s->config = of->has_config ? t_fmt("%s/%s/config.json", all, name) : NULL;
+	s->config = t_fmt("%s/%s/config.json", all, name);
+	if (!of->has_config || !t_exists(s->config)) {
+		free(s->config);
+		s->config = NULL;
+	}
 	s->dir = t_dir_new();
 	s->out = t_dir_new();
 	t_files_read(&s->files, from);

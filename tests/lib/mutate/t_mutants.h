@@ -19,7 +19,7 @@ struct t_mutants {
 	const struct t_mutant_case *cases;
 	size_t ncases;
 	const struct t_fsdp_kind *const *kinds;	/* lists, NULL last */
-	int has_config;		/* a case has the model's config.json, which its reader needs */
+	int has_config;		/* a case may have the model's config.json, for its reader */
 };
 
 /*
