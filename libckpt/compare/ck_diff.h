@@ -47,10 +47,12 @@ struct ck_diff {
 	uint8_t *met_a, *met_b;		/* per tensor: it was compared */
 	uint64_t nunits;
 	uint64_t nderived, nbeside;
-	bool is_export;			/* a training state and weights made of one */
+	bool export_a, export_b;	/* weights that were made of the other, a training step */
 	uint32_t threads;			/* that were used */
 };
 
+/* No states were chosen. */
+bool ck_diff_is_all(const struct ckpt_diff_opts *opts);
 /* The rows, and the pairs behind those that have elements to compare. */
 int ck_diff_pairs(struct ck_diff *d, struct ckpt_err *err);
 /* Compare all pairs: rows get their numbers. */

@@ -20,7 +20,6 @@ struct pairing {
 	uint8_t *met;			/* per pick of b */
 	uint32_t *with;			/* per tensor of a: that of b it was compared with */
 	uint64_t *source_b;		/* per source of a: that of b that is the same file, + 1 */
-	bool export_a, export_b;	/* weights alone; the other side is a training state */
 };
 
 /*
@@ -200,12 +199,12 @@ static int compare_states(struct pairing *p, const char *name, unsigned flags, u
 		return rc;
 	set_side_a(row, t, x);
 	set_side_b(row, &d->b->ix.tensor[y->tensor], y);
-	row->flags |= flags | (d->is_export ? CKPT_DIFF_OF_EXPORT : 0);
+	row->flags |= flags | (d->export_a || d->export_b ? CKPT_DIFF_OF_EXPORT : 0);
 	read_a = (enum ckpt_dtype)x->dtype;
 	read_b = (enum ckpt_dtype)y->dtype;
-	if (p->export_b)
+	if (p->d->export_b)
 		read_a = as_exported(read_a, read_b, row, CKPT_DIFF_EXPORTED_A);
-	else if (p->export_a)
+	else if (p->d->export_a)
 		read_b = as_exported(read_b, read_a, row, CKPT_DIFF_EXPORTED_B);
 	if (!common_type(read_a, read_b, &as)) {
 		row->what = CKPT_DIFF_TYPES;
@@ -262,11 +261,6 @@ static int compare_or_tell(struct pairing *p, const char *name, unsigned flags, 
 	return 0;
 }
 
-static bool is_all(const char *const *states)
-{
-	return !states || (states[0] && !strcmp(states[0], "all") && !states[1]);
-}
-
 /* Made on both sides from masters that are compared: nothing new would come of it. */
 static bool follows(const struct ck_diff *d, uint32_t ta, uint32_t tb, uint32_t a, uint32_t b)
 {
@@ -292,27 +286,18 @@ static int compare_exported(struct pairing *p, const char *name, unsigned flags,
 			    uint32_t tb, struct ckpt_err *err)
 {
 	const struct ck_index *x = &p->d->a->ix, *y = &p->d->b->ix;
-	const struct ck_index *whole = p->export_b ? x : y;
-	const uint32_t a = p->export_b ? exported_state(x, ta) :
-					 ck_index_state_find(x, ta, "weight");
-	const uint32_t b = p->export_b ? ck_index_state_find(y, tb, "weight") :
-					 exported_state(y, tb);
-	const uint32_t used = p->export_b ? a : b;
+	const struct ck_index *whole = p->d->export_b ? x : y;
+	const uint32_t a = p->d->export_b ? exported_state(x, ta) :
+					    ck_index_state_find(x, ta, "weight");
+	const uint32_t b = p->d->export_b ? ck_index_state_find(y, tb, "weight") :
+					    exported_state(y, tb);
+	const uint32_t used = p->d->export_b ? a : b;
 
-	for (uint32_t s = whole->tensor[p->export_b ? ta : tb].first_state; s != CK_NONE;
+	for (uint32_t s = whole->tensor[p->d->export_b ? ta : tb].first_state; s != CK_NONE;
 	     s = whole->state[s].next)
 		p->d->nbeside += s != used && strcmp(whole->state[s].name, "weight") &&
 				 strcmp(whole->state[s].name, "master");
 	return compare_or_tell(p, name, flags, ta, tb, a, b, err);
-}
-
-/* Weights and nothing else. */
-static bool is_weights(const struct ck_index *ix)
-{
-	for (uint64_t i = 0; i < ix->nstates; i++)
-		if (strcmp(ix->state[i].name, "weight"))
-			return false;
-	return ix->stage < 0 && ix->nstates;
 }
 
 /* Every state of either. */
@@ -372,7 +357,7 @@ static int check_listed(const struct ck_diff *d, struct ckpt_err *err)
 {
 	int rc = 0;
 
-	if (is_all(d->opts->states))
+	if (ck_diff_is_all(d->opts))
 		return 0;
 	if (!d->opts->states[0])
 		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
@@ -428,10 +413,10 @@ static int compare_tensors(struct pairing *p, const struct ck_pick *a, const str
 		return 0;
 	p->with[a->tensor] = b->tensor;
 	d->met_a[a->tensor] = d->met_b[b->tensor] = 1;
-	if (same_shape(x, y) && (p->export_a || p->export_b))
+	if (same_shape(x, y) && (d->export_a || d->export_b))
 		return compare_exported(p, a->name, flags, a->tensor, b->tensor, err);
 	if (same_shape(x, y))
-		return is_all(d->opts->states) ?
+		return ck_diff_is_all(d->opts) ?
 		       compare_all(p, a->name, flags, a->tensor, b->tensor, err) :
 		       compare_listed(p, a->name, flags, a->tensor, b->tensor, err);
 	rc = add_row(d, a->name, CKPT_DIFF_SHAPE, &row, err);
@@ -569,11 +554,6 @@ int ck_diff_pairs(struct ck_diff *d, struct ckpt_err *err)
 	};
 	int rc = check_listed(d, err);
 
-	if (is_all(d->opts->states)) {
-		p.export_a = is_weights(&d->a->ix) && !is_weights(&d->b->ix);
-		p.export_b = is_weights(&d->b->ix) && !is_weights(&d->a->ix);
-		d->is_export = p.export_a || p.export_b;
-	}
 	if (!rc)
 		rc = select_both(&p, err);
 	if (!rc)

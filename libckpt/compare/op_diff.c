@@ -151,12 +151,37 @@ static int check_sources(const struct ck_diff *d, int rc, struct ckpt_err *err)
 	return d->a->pool == d->b->pool ? rc : ck_fdpool_check(d->b->pool, rc, err);
 }
 
+/* Weights and nothing else. */
+static bool is_weights(const struct ck_index *ix)
+{
+	for (uint64_t i = 0; i < ix->nstates; i++)
+		if (strcmp(ix->state[i].name, "weight"))
+			return false;
+	return ix->stage < 0 && ix->nstates;
+}
+
+/* Weights alone may be of a step too, whose optimizer was not saved or has no names. */
+static bool is_export_of(const struct ckpt *a, const struct ckpt *b)
+{
+	return is_weights(&a->ix) &&
+	       (!is_weights(&b->ix) || (b->driver->is_step && !a->driver->is_step));
+}
+
+bool ck_diff_is_all(const struct ckpt_diff_opts *opts)
+{
+	const char *const *states = opts->states;
+
+	return !states || (states[0] && !strcmp(states[0], "all") && !states[1]);
+}
+
 int ck_diff(struct ckpt *a, struct ckpt *b, const struct ckpt_diff_opts *opts,
 	    struct ckpt_diff_result *out, struct ckpt_err *err)
 {
 	struct ck_arena *arena = ck_zalloc(sizeof(*arena));
 	struct ckpt_diff_result made = { .memory = arena };
-	struct ck_diff d = { .a = a, .b = b, .opts = opts, .arena = arena };
+	struct ck_diff d = { .a = a, .b = b, .opts = opts, .arena = arena,
+			     .export_a = ck_diff_is_all(opts) && is_export_of(a, b),
+			     .export_b = ck_diff_is_all(opts) && is_export_of(b, a) };
 	const uint64_t before = bytes_read(&d);
 	int rc = arena ? check(a, b, opts, err) : ck_fail_nomem(err, "a result", sizeof(*arena));
 
