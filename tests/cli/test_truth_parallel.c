@@ -180,27 +180,14 @@ static void check_all(struct job *j)
 	}
 }
 
-/* Exchanged files and those of two steps have right shapes: weights and masters say it. */
-static int is_seen_by_verify(const struct job *j)
-{
-	const char *what = cJSON_GetStringValue(cJSON_GetObjectItem(j->json, "finding"));
-
-	return what && !strcmp(what, "WEIGHT_NOT_MASTER");
-}
-
 static void check_refused(struct job *j)
 {
 	struct t_run run;
-	char *dst = NULL, **left;
+	char *dst, **left;
 
-	if (is_seen_by_verify(j))
-		t_run_zckpt(&run, "verify", "--full", j->ckpt, NULL);
-	else
-		convert(j, "weight", &run, &dst);
-	if (!run.exit)
+	if (!convert(j, "weight", &run, &dst))
 		t_say(&j->r, "it was read, and must be refused");
-	else if (run.signal || (run.exit != 3 && run.exit != 4 &&
-				!(run.exit == 1 && is_seen_by_verify(j))))
+	else if (run.signal || (run.exit != 3 && run.exit != 4))
 		t_say(&j->r, "exit %d signal %d: %s", run.exit, run.signal, run.err);
 	left = t_dir_list(j->work, NULL);
 	if (left[0])
