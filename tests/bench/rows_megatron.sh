@@ -9,24 +9,15 @@ write_config() {
 "rms_norm_eps": 1e-5, "max_position_embeddings": 4096, "torch_dtype": "bfloat16"}\n' "$@"
 }
 
-# Weights of a Megatron-Core folder with names and shapes of transformers, against cp of the folder.
-megatron_rows() {
-	local out=$w/out.safetensors s="Megatron-Core to Hugging Face, $big_name fp32" i
-	wants megatron || return 0
-	gen --model "$big" --stage 2 --world 8 --no-moments-data "$w/src"
-	run make "$ZCKPT" convert -q --exclude '*inv_freq' "$w/src" "$w/hf"
-	rm -rf "$w/src"
-	case $big in
-	llama-0.2b) write_config 8 8 1024 10 2816 32000 ;;
-	*) write_config 12 4 1536 26 4096 32000 ;;
-	esac > "$w/hf/config.json"
-	run make "$ZCKPT" shard -q --to megatron "$w/hf" "$w/run"
+# megatron_row WORDS TP REACH: a folder of TP parts against cp of it; no REACH = the cost is stated
+megatron_row() {
+	local out=$w/out.safetensors s="Megatron-Core to Hugging Face, $big_name fp32, $1" i
+	run make "$ZCKPT" shard -q --to megatron --tp "$2" "$w/hf" "$w/run"
 	bad make && { row "$s" failed '' '' '' failed; return; }
 	fresh
 	cp "$w/hf/config.json" "$w/run/"
 	"$ZCKPT" diff -q "$w/run" "$w/hf" > /dev/null 2>> "$w/said" ||
 		row "$s" '' '' '' 'right bytes' 'wrong bytes'
-	rm -rf "$w/hf"
 	for ((i = 0; i < RUNS; i++)); do
 		rm -rf "$out" "$w/cp"
 		run cp cp -r --reflink=never "$w/run" "$w/cp"
@@ -35,8 +26,25 @@ megatron_rows() {
 		rm -f "$out"
 		run z2 "$ZCKPT" convert -q --dtype keep --threads 2 "$w/run" "$out"
 	done
-	time_row "$s, 1 thread, against cp -r" z1 cp 1.15
+	s="$s, 1 thread, against cp -r"
+	if [ -n "$3" ]; then time_row "$s" z1 cp "$3"; else note_row "$s" z1 cp; fi
 	note_row "  2 threads" z2 cp
 	memory_row '  peak memory' z2
 	rm -rf "$w/run" "$w/cp" "$out"
+}
+
+# Weights of a Megatron-Core folder with names and shapes of transformers: rows of one part, and
+# the columns of attn.o_proj and mlp.down_proj woven from 4 parts.
+megatron_rows() {
+	wants megatron || return 0
+	gen --model "$big" --stage 2 --world 8 --no-moments-data "$w/src"
+	run make "$ZCKPT" convert -q --exclude '*inv_freq' "$w/src" "$w/hf"
+	rm -rf "$w/src"
+	case $big in
+	llama-0.2b) write_config 8 8 1024 10 2816 32000 ;;
+	*) write_config 12 4 1536 26 4096 32000 ;;
+	esac > "$w/hf/config.json"
+	megatron_row 'whole rows' 1 1.15
+	megatron_row 'columns of 4 ranks' 4 ''
+	rm -rf "$w/hf"
 }
