@@ -14,9 +14,9 @@
 static struct {
 	const char *stage, *new_tag, *ds_version, *torch, *device, *layout;
 	struct words drop_state;
-	uint64_t world, sub_group_size, ep;
+	uint64_t world, sub_group_size, ep, tp;
 	int reset_optimizer, to, round_robin;
-} want = { .round_robin = -1, .world = OPT_UNSET };
+} want = { .round_robin = -1, .world = OPT_UNSET, .tp = OPT_UNSET };
 
 /* --to: a form; a number was meant as one of ranks. */
 static int set_form(const struct opt_call *call, const struct opt *opt, const char *text)
@@ -53,6 +53,8 @@ static const struct opt own[] = {
 	  "ZeRO stage (default: the source's)", 0 },
 	{ "ep", 0, OPT_COUNT, &want.ep, "K",
 	  "DeepSpeed's experts: expert ranks of the result (default: the source's)", OPT_RARE },
+	{ "tp", 0, OPT_COUNT, &want.tp, "1",
+	  "join the slices of a tensor parallel step, for DeepSpeed without them", OPT_RARE },
 	{ "sub-group-size", 0, OPT_COUNT, &want.sub_group_size, "N",
 	  "stage 3: as in the configuration that will resume", OPT_RARE },
 	{ "round-robin", 0, OPT_FLAG, &want.round_robin, NULL,
@@ -92,7 +94,7 @@ struct reshard {
 static int keeps_world(void)
 {
 	return want.to || want.stage || want.ep || want.sub_group_size || want.round_robin >= 0 ||
-	       want.reset_optimizer || want.drop_state.n || want.ds_version;
+	       want.reset_optimizer || want.drop_state.n || want.ds_version || want.tp == 1;
 }
 
 /* A destination for a command to try: beside the source. */
@@ -332,6 +334,10 @@ static int parse_options(struct reshard *r)
 		return cli_wrong(&cmd_reshard, "--ep %" PRIu64 ": %s", want.ep, want.to ?
 				 "it is of DeepSpeed steps, not of other forms (--to)" :
 				 "a step has 1 to 4096 expert ranks");
+	if (!status && want.tp != OPT_UNSET && want.tp != 1)
+		return cli_wrong(&cmd_reshard, "--tp %" PRIu64 ": slices are joined (--tp 1), not "
+				 "cut again; DeepSpeed itself loads the universal form at another "
+				 "number of tensor ranks (--to universal)", want.tp);
 	if (!status)
 		status = check_form();
 	if (!status)
@@ -355,7 +361,8 @@ static int parse_options(struct reshard *r)
 	r->opts.layout = want.layout;
 	r->opts.drop_states = want.drop_state.n ? want.drop_state.list : NULL;
 	r->opts.flags = cli_write_flags(args) |
-			(want.reset_optimizer ? CKPT_RESHARD_RESET : 0);
+			(want.reset_optimizer ? CKPT_RESHARD_RESET : 0) |
+			(want.tp == 1 ? CKPT_RESHARD_WHOLE : 0);
 	return 0;
 }
 

@@ -213,6 +213,7 @@ static int read_parallel(struct ds_step *ds, struct ck_step *out, struct ckpt_er
 		.in = ds->in, .f = ds->f, .arena = &ds->arena, .format = &ck_format_deepspeed,
 		.at = ds->at, .tag = ds->ix->tag, .world = ds->ix->world, .stage = first->stage,
 		.bf16_optimizer = first->bf16_optimizer, .parallel = true, .from = ds,
+		.make_whole = ck_ds_par_whole,
 	};
 	memcpy(out->version, first->version, sizeof(out->version));
 	return 0;

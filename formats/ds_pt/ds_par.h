@@ -79,6 +79,15 @@ int ck_ds_par_add_layout(struct ds_par *par, uint32_t dp, struct ckpt_err *err);
 uint32_t ck_ds_par_rank(const struct ds_par *par, const struct ds_pos *pos, uint32_t dp);
 
 /*
+ * ds_par_whole.c, make_whole() of a step that was read: one without tensor and pipeline
+ * parallelism.  The second is for the universal form, whose param groups are whole.
+ */
+int ck_ds_par_whole(struct ck_step *step, const struct ck_reshard_want *want,
+		    struct ckpt_err *err);
+int ck_ds_par_whole_model(struct ck_step *step, const struct ck_reshard_want *want,
+			  struct ckpt_err *err);
+
+/*
  * ds_par_same.c: have two states, of the same number of elements, the same bytes?  All of them up
  * to 'most' elements, else samples.  '*known_out' is false where it cannot be said.
  */

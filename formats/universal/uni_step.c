@@ -7,6 +7,7 @@
  */
 #include <string.h>
 
+#include "formats/ds_pt/ds_par.h"
 #include "formats/universal/ck_uni.h"
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
@@ -159,11 +160,6 @@ int ck_uni_read_step(const struct ck_input *in, const struct ck_index *ix, struc
 	int rc;
 
 	(void)ix;
-	if (u->ds.parts)
-		return ck_fail(err, CKPT_E_LAYOUT, u->ds.at.where, CKPT_NO_OFFSET,
-			       "LAYOUT_UNSUPPORTED: a universal checkpoint of a tensor or pipeline "
-			       "parallel run is not resharded; `zckpt convert` gives its weights, "
-			       "--state STATE one of its states");
 	if (!u->optim_root)
 		return ck_fail(err, CKPT_E_INCOMPLETE, u->optim.path, CKPT_NO_OFFSET,
 			       "STATE_FILE_MISSING: only this file lists the optimizer's "
@@ -171,5 +167,7 @@ int ck_uni_read_step(const struct ck_input *in, const struct ck_index *ix, struc
 	u->ds.optim_file = &u->optim;
 	rc = ck_ds_fill(&u->ds, &ck_format_universal, out, err);
 	out->complete = complete;
+	out->parallel = out->only_whole = u->ds.parts != NULL;
+	out->make_whole = ck_ds_par_whole_model;
 	return rc;
 }

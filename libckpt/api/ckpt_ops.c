@@ -84,7 +84,7 @@ int ckpt_convert(struct ckpt *ck, const char *dst, const struct ckpt_convert_opt
 int ckpt_reshard(struct ckpt *ck, const char *dst, const struct ckpt_reshard_opts *opts,
 		 struct ckpt_report *report_out, struct ckpt_err *err)
 {
-	const unsigned known = WRITE_FLAGS | CKPT_RESHARD_RESET;
+	const unsigned known = WRITE_FLAGS | CKPT_RESHARD_RESET | CKPT_RESHARD_WHOLE;
 	struct ckpt_reshard_opts o;
 	struct shared shared;
 	int rc;

@@ -87,6 +87,7 @@ struct ck_reshard_want {
 	uint32_t torch;		/* that will load it: CK_TORCH(2, 4); 0 = not said */
 	const char *device;	/* of FSDP's mesh, "cuda"; NULL = not said */
 	const char *layout;	/* of DCP: "titan", ... (ckpt_reshard_opts); NULL = the source's */
+	bool whole;		/* slices of tensor parallelism are joined, and stages */
 	bool reset;		/* the optimizer begins anew: states zero, step 0 */
 	const char *const *drop;	/* patterns of states to leave out, NULL last; or NULL */
 	bool in_place;		/* the result goes beside its source: what else is there stays */

@@ -73,6 +73,11 @@ struct ckpt_reshard_opts {
 #define CKPT_TO_FSDP_RANKS 5
 
 #define CKPT_RESHARD_RESET 256u	/* optimizer states become zero, their step 0 */
+/*
+ * A tensor parallel step of DeepSpeed becomes one without: its ranks' slices are joined.  Without
+ * the flag that is so in forms that have no such parallelism, native, DCP and rank files.
+ */
+#define CKPT_RESHARD_WHOLE 512u
 
 /*
  * Write the training state of 'ck', a step of DeepSpeed or in the universal or native form, for

@@ -141,6 +141,7 @@ static int lay_out(const struct ck_input *in, void *arg, struct ckpt_err *err)
 		.device = r->opts->device, .layout = r->opts->layout,
 		.drop = r->opts->drop_states,
 		.reset = (r->opts->flags & CKPT_RESHARD_RESET) != 0,
+		.whole = (r->opts->flags & CKPT_RESHARD_WHOLE) != 0,
 		.in_place = is_in_place(r),
 	};
 

@@ -76,6 +76,7 @@ struct ck_step {
 	bool elastic;			/* without hyper-parameters */
 	bool experts;			/* DeepSpeed's: each expert in a file of its own */
 	bool parallel;			/* by tensor or pipeline: few formats write it */
+	bool only_whole;		/* parallel, and read without what divides it again */
 	bool by_data;			/* of experts: use_data_before_expert_parallelism */
 	bool aligned;			/* gaps between parameters of a flat group */
 	bool bf16_named;		/* with shards: their names say bf16 */
@@ -120,6 +121,9 @@ struct ck_step {
 	void (*close_rank)(struct ck_step *step, uint32_t rank);
 	/* (optional) Fill what is below "the optimizer" and not groups' parameters; once. */
 	int (*complete)(struct ck_step *step, struct ckpt_err *err);
+	/* Of a parallel step: make it one without that parallelism, of whole tensors. */
+	int (*make_whole)(struct ck_step *step, const struct ck_reshard_want *want,
+			  struct ckpt_err *err);
 	void *from;			/* the reader's */
 	void (*release)(struct ck_step *step);	/* (optional) of what in->kept has not */
 };

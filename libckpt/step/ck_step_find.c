@@ -318,11 +318,10 @@ int ck_step_convert(const struct ck_format *source, const struct ck_input *in,
 
 	if (!rc)
 		rc = source->read_step(in, ix, f, &step, err);
-	if (!rc && step.parallel && want->target != source && !want->target->takes_parallel)
-		rc = ck_fail(err, CKPT_E_LAYOUT, step.at.where, CKPT_NO_OFFSET,
-			     "LAYOUT_UNSUPPORTED: a tensor or pipeline parallel step is resharded "
-			     "to a step of its own kind or the universal form only; `zckpt "
-			     "convert` gives its weights, --state STATE one of its states");
+	if (!rc && step.parallel &&
+	    (want->whole || step.only_whole ||
+	     (want->target != source && !want->target->takes_parallel)))
+		rc = step.make_whole(&step, want, err);
 	if (!rc && want->target != source)
 		ck_findings_merge(f, &step.for_others, CK_FINDING_COUNT);
 	if (!rc)

@@ -53,8 +53,8 @@ static struct ck_val *frozen_shapes(struct ck_arena *a, const struct ck_index *i
 	return dict;
 }
 
-static int add_names(const struct ck_index *ix, struct ck_arena *a, struct ck_step *step,
-		     struct ckpt_err *err)
+int ck_step_made_names(const struct ck_index *ix, struct ck_arena *a, struct ck_step *step,
+		       struct ckpt_err *err)
 {
 	struct ck_val *module = ck_val_new_ordered(a), *buffers = ck_val_new_list(a);
 	const char *first = NULL;
@@ -103,7 +103,7 @@ int ck_step_made_model(const struct ck_index *ix, struct ck_arena *a, struct ck_
 	int rc;
 
 	step->model = ck_val_new_dict(a);
-	rc = step->model ? add_names(ix, a, step, err) : ck_fail_nomem(err, "a step", 0);
+	rc = step->model ? ck_step_made_names(ix, a, step, err) : ck_fail_nomem(err, "a step", 0);
 	return rc ? rc : add_counts(ix, a, step->model, err);
 }
 

@@ -19,6 +19,9 @@ int ck_step_made_states(const struct ck_index *ix, struct ck_arena *a, struct ck
  */
 int ck_step_made_model(const struct ck_index *ix, struct ck_arena *a, struct ck_step *step,
 		       struct ckpt_err *err);
+/* The names in it alone, of a tree that there is. */
+int ck_step_made_names(const struct ck_index *ix, struct ck_arena *a, struct ck_step *step,
+		       struct ckpt_err *err);
 /* A scale of one: runs of FSDP in fp32 and bf16 scale no loss. */
 int ck_step_made_scaler(struct ck_arena *a, struct ck_step *step, struct ckpt_err *err);
 

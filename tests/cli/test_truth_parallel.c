@@ -5,7 +5,8 @@
  * usage: test_truth_parallel [FILTER]   only cases whose name contains it
  * Environment: ZCKPT_FIXTURES (default build/fixtures), ZCKPT (build/zckpt).
  *
- * Steps of DeepSpeed are compared once more after reshard put them on other ranks or expert ranks.
+ * Steps of DeepSpeed are compared once more after reshard put them on other ranks or expert ranks,
+ * and after it joined the slices and stages of parallel ones.
  * DeepSpeed's own universal form of a run is compared as well.  A case that must be refused has to
  * be refused with nothing written.  States that the files do not name must be left out by name, and
  * those that Megatron-Core wrote wrong must not be given.
@@ -365,6 +366,43 @@ static void check_to_universal(struct job *j, const char *dir)
 	free(dst);
 }
 
+/* One form of whole tensors, in which no rules are needed any more. */
+static void check_joined(struct job *j, const char *option, const char *value, const char *world)
+{
+	const char *rules = j->option;
+	char *ckpt = j->ckpt, *dst = t_fmt("%s/joined-%s", j->work, value);
+	struct t_run run;
+
+	t_run_zckpt(&run, "reshard", option, value, "--world", world, "--sync", "none",
+		    rules ? rules : "--sync", rules ? j->value : "none", ckpt, dst, NULL);
+	if (run.exit) {
+		t_say(&j->r, "%s %s: exit %d: %s", option, value, run.exit, run.err);
+	} else {
+		j->ckpt = dst;
+		j->option = NULL;
+		check_all(j);
+		j->option = rules;
+		j->ckpt = ckpt;
+	}
+	t_run_free(&run);
+	t_dir_remove(dst);
+	free(dst);
+}
+
+/* Slices and stages are joined for forms that have neither; DeepSpeed's own has pipelines. */
+static void check_whole(struct job *j)
+{
+	const cJSON *pp = cJSON_GetObjectItem(cJSON_GetObjectItem(j->json, "layout"), "pp");
+
+	if (!is_kind(j, "autotp") && !is_kind(j, "megtp") && !is_kind(j, "pipe"))
+		return;
+	check_joined(j, "--to", "native", "2");
+	check_joined(j, "--to", "dcp", "3");
+	check_joined(j, "--to", "fsdp-ranks", "7");
+	if (!pp || pp->valueint == 1)
+		check_joined(j, "--tp", "1", "3");
+}
+
 static void check_experts(struct job *j)
 {
 	const int world = number_of(j, "world"), experts = model_number(j, "experts");
@@ -450,12 +488,15 @@ static void check_good(struct job *j, const char *dir)
 		check_experts(j);
 		check_positions(j);
 		check_to_universal(j, dir);
+		check_whole(j);
 	}
 	free(j->ckpt);
 	j->ckpt = t_fmt("%s/universal", dir);
 	j->universal = cJSON_HasObjectItem(j->json, "universal_against_truth");
-	if (j->universal)
+	if (j->universal) {
 		check_all(j);
+		check_whole(j);
+	}
 	remove(rules);
 	free(rules);
 }

@@ -159,14 +159,15 @@ def reshard(src: Source, dst: Path, world: Optional[int] = None, *, stage: Union
             to: str = "deepspeed", tag: Optional[str] = None, new_tag: Optional[str] = None,
             round_robin: Optional[bool] = None, sub_group_size: int = 0, ds_version: Optional[str] = None,
             torch_version: Optional[str] = None, device: Optional[str] = None, layout: Optional[str] = None,
-            ep: int = 0, reset_optimizer: bool = False, drop_states: Names = None, force: bool = False,
+            ep: int = 0, whole: bool = False, reset_optimizer: bool = False, drop_states: Names = None, force: bool = False,
             restart: bool = False, dry_run: bool = False, strict: bool = False, threads: int = 0,
             mem_limit: int = 0, sync: str = "data", progress: Progress = None) -> Report:
     """Write training state for ``world`` ranks (None: as many as wrote it) and ZeRO stage ``stage``
     (None: the source's; "bf16" is BF16_Optimizer), as a run that DeepSpeed resumes, in DeepSpeed's
     universal form, in the native one, as a folder that FSDP loads ("dcp"),
     or as FSDP's rank files ("fsdp-ranks").  Weights, masters and optimizer states keep every bit.
-    ``ep`` is the number of expert ranks of DeepSpeed's experts (0: the source's).
+    ``ep`` is the number of expert ranks of DeepSpeed's experts (0: the source's).  ``whole`` joins the
+    slices of a tensor parallel step for a run without that parallelism.
     """
     run = Run(threads, mem_limit, sync, progress)
     call("ckpt_settle", encode(dst), run.opts.sync, byref(ctypes.c_int()))
@@ -182,7 +183,7 @@ def reshard(src: Source, dst: Path, world: Optional[int] = None, *, stage: Union
             torch_version=encode(torch_version) if torch_version else None,
             device=encode(device) if device else None,
             layout=encode(layout) if layout else None, ep=ep, drop_states=strings(drop_states),
-            flags=_flags(force, restart, dry_run, strict) | reset_optimizer * abi.CKPT_RESHARD_RESET)
+            flags=_flags(force, restart, dry_run, strict) | reset_optimizer * abi.CKPT_RESHARD_RESET | whole * abi.CKPT_RESHARD_WHOLE)
         return _write("ckpt_reshard", ck, dst, opts, run)
 
 
