@@ -14,6 +14,7 @@
 #define _GNU_SOURCE
 #include "tests/lib/archive/t_st.h"
 #include "tests/lib/fixture/t_converted.h"
+#include "tests/lib/fixture/t_each_case.h"
 #include "tests/lib/fixture/t_expected.h"
 #include "tests/lib/fs/t_dir.h"
 #include "tests/lib/run/t_run.h"
@@ -550,22 +551,5 @@ static int test_case(const char *dir, const char *name)
 
 int main(int argc, char **argv)
 {
-	const char *root = getenv("ZCKPT_FIXTURES");
-	char *all = t_fmt("%s/parallel", root ? root : "build/fixtures");
-	char **names = t_dir_list(all, NULL);
-	int bad = 0, n = 0;
-
-	for (size_t i = 0; names[i]; i++) {
-		char *dir = t_fmt("%s/%s", all, names[i]);
-
-		if (argc < 2 || strstr(names[i], argv[1])) {
-			bad += test_case(dir, names[i]);
-			n++;
-		}
-		free(dir);
-	}
-	printf("%d of %d cases failed\n", bad, n);
-	t_list_free(names);
-	free(all);
-	return bad || !n;
+	return t_each_case("parallel", argc < 2 ? NULL : argv[1], test_case);
 }
