@@ -78,7 +78,11 @@ static void print_what(const struct view *view)
 		print_line("layout", out_name(view_layout(view->ck)));
 	if (info->writer[0])
 		print_line("written by", out_name(info->writer));
-	if (info->optimizer[0] && strcmp(info->optimizer, "ZeRO"))
+	if (!strcmp(info->optimizer, "unnamed"))
+		print_line("optimizer", view->args->find_states ?
+			   "its states are in buckets without names; see the findings" :
+			   "its states are in buckets without names; --find-states reads them");
+	else if (info->optimizer[0] && strcmp(info->optimizer, "ZeRO"))
 		print_line("optimizer", out_name(info->optimizer));
 	if (info->step >= 0)
 		printf("%-12s %" PRId64 "\n", "step", info->step);

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "formats/megatron/mg.h"
+#include "formats/megatron/mg_buckets.h"
 #include "libckpt/base/ck_err.h"
 #include "libckpt/step/ck_step_fact.h"
 
@@ -264,6 +264,16 @@ static bool has_moments(const struct mg *mg)
 	return false;
 }
 
+/* "unnamed": it is saved, but the index has no state of a bucket. */
+static const char *optimizer_of(const struct mg *mg)
+{
+	uint64_t bytes;
+
+	if (has_moments(mg))
+		return "sharded";
+	return ck_mg_buckets_count(mg, &bytes) ? "unnamed" : "none";
+}
+
 int ck_mg_index_fill(struct mg *mg, struct ckpt_err *err)
 {
 	static const char *const layouts[] = {
@@ -276,7 +286,7 @@ int ck_mg_index_fill(struct mg *mg, struct ckpt_err *err)
 
 	ix->world = mg->model.world && mg->model.world <= UINT32_MAX ? (uint32_t)mg->model.world :
 		    ck_dcp_files_world(&mg->fs);
-	ix->optimizer = has_moments(mg) ? "sharded" : "none";
+	ix->optimizer = optimizer_of(mg);
 	ix->writer = writer_of(mg);
 	if (ix->step >= 0 && ck_step_number(ix->tag, &named) && named != (uint64_t)ix->step)
 		ck_findings_add(mg->fs.f, CK_FINDING_TAG_STEP_DIFFERS, ix->path,

@@ -381,7 +381,11 @@ struct ckpt_info {
 	const char *tag;	/* DeepSpeed: the step's name */
 	const char *why;	/* how the step was chosen, a sentence */
 	int32_t stage;		/* ZeRO stage, -1 = not a ZeRO checkpoint */
-	const char *optimizer;	/* "BF16_Optimizer", "ZeRO", "none", ... */
+	/*
+	 * "BF16_Optimizer", "ZeRO", "none", ...; "unnamed": its states are in buckets without
+	 * names and have not been found (ckpt_open_opts.find_states)
+	 */
+	const char *optimizer;
 	uint32_t world;		/* data-parallel ranks, 0 = not a ZeRO checkpoint */
 	int64_t step;		/* global_steps, -1 = unknown */
 	const char *writer;	/* "DeepSpeed 0.19.8" */
