@@ -57,7 +57,7 @@ static int run_plan(const struct ck_step_out *o, const char *dst, struct ck_run_
 		.ck = o->ck, .plan = o->plan, .dst = dst, .is_dir = true, .flags = o->flags,
 		.run = &run, .part = o->part, .nparts = o->nparts,
 		.fingerprint = ck_hasher_sum(o->ck->ix.fingerprint), .step = step,
-		.driver = o->ck->formats->step,
+		.step_is_fixed = o->step_is_fixed, .driver = o->ck->formats->step,
 	};
 	int rc;
 

@@ -428,6 +428,7 @@ int ck_shard(struct ckpt *ck, const char *dst, const struct ckpt_shard_opts *opt
 	const struct ck_step_out out = {
 		.ck = ck, .plan = &s.plan, .dst = dst, .flags = opts->flags, .run = opts->run,
 		.part = opts->part, .nparts = opts->nparts,
+		.step_is_fixed = opts->to == CKPT_SHARD_MEGATRON,
 	};
 	const struct ckpt_finding *f = ck_findings_worst(&ck->findings,
 							 opts->flags & CKPT_WRITE_STRICT ?

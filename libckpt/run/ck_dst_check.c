@@ -75,6 +75,8 @@ static int check_replaced(const struct ck_run_to_dst *d, const char *path, const
 		rc = lies_in(ix->source[i].path, st, &is_read, err);
 	if (!rc && is_read)
 		rc = ck_fail(err, CKPT_E_EXISTS, path, CKPT_NO_OFFSET,
+			     d->step_is_fixed ?
+			     "this is the source step; give another destination" :
 			     "this is the source step; --new-tag gives the new one another "
 			     "name");
 	if (!rc && d->driver->is_step)
@@ -85,7 +87,8 @@ static int check_replaced(const struct ck_run_to_dst *d, const char *path, const
 		return rc;
 	return ck_fail(err, CKPT_E_EXISTS, path, CKPT_NO_OFFSET,
 		       "the destination exists and is not a step, and --force replaces only "
-		       "steps; --new-tag gives the new step another name");
+		       "steps; %s", d->step_is_fixed ? "move it away, or give another destination" :
+		       "--new-tag gives the new step another name");
 }
 
 static int check_step(const struct ck_run_to_dst *d, struct ckpt_err *err)
@@ -104,6 +107,8 @@ static int check_step(const struct ck_run_to_dst *d, struct ckpt_err *err)
 			     "the step's path exists and is not a folder");
 	} else if (!(d->flags & CKPT_WRITE_FORCE)) {
 		rc = ck_fail(err, CKPT_E_EXISTS, path, CKPT_NO_OFFSET,
+			     d->step_is_fixed ?
+			     "the step exists; --force replaces it, or give another destination" :
 			     "the step exists; --new-tag gives the new one another name, --force "
 			     "replaces it");
 	} else {
@@ -210,6 +215,10 @@ static int check_file(const struct ck_run_to_dst *d, const struct ck_outfile *f,
 	rc = same ? compare(d, f, path, buf, &same, err) : 0;
 	if (rc || same)
 		return rc;
+	if (d->step_is_fixed)
+		return ck_fail(err, CKPT_E_EXISTS, path, CKPT_NO_OFFSET,
+			       "it names another step than the new one, %s; --force makes it name "
+			       "the new one, or give another destination", d->step);
 	return ck_fail(err, CKPT_E_EXISTS, path, CKPT_NO_OFFSET,
 		       "the step has a file of this name with other contents; move this one "
 		       "away, or --force replaces it");

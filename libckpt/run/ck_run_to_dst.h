@@ -23,6 +23,7 @@ struct ck_run_to_dst {
 	ck_is_ours_fn *is_ours;	/* ck_stage.h */
 	const char *step;		/* of ck_stage.h: its folder of a result that may go into
 					   a folder with others; then 'driver' is asked for them */
+	bool step_is_fixed;		/* the format names it: another name does not help */
 	const struct ck_format *driver;
 };
 

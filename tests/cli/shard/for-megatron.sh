@@ -26,7 +26,12 @@ try $c-hf
 try --world 4 --lr 1e-5 $c-hf out
 try --tp 0 $c-hf out
 try --vocab-divisible 0 $c-hf out
+# the release's name is not the caller's: another destination or --force helps, --new-tag does not
 try $c-hf $c-mg
+mkdir -p run odd/release && cp -r $case/$c/ckpt/. run && touch odd/release/notes
+try $c-hf run
+try --force $c-hf odd
+try --force $c-hf run && ls run && cat run/latest_checkpointed_iteration.txt && echo
 zckpt shard -q --tp 2 $c-hf out 2>&1
 zckpt convert -q --exclude 'model.norm.*' $c-hf less 2> err
 cp $c-hf/config.json less; try less out
