@@ -30,9 +30,16 @@ static int note_errors(struct doctor *d, const struct ckpt *ck, const char *next
 	return bad;
 }
 
+/* The reader says so, or it is the JSON beside the index. */
+static int is_part(const struct doctor *d, const struct ckpt_err *why)
+{
+	return strstr(why->msg, "give its folder") ||
+	       (strstr(why->msg, "this is a JSON file") && cli_lone_shard(d->path));
+}
+
 int doctor_part(struct doctor *d, const struct ckpt_open_opts *opts, const struct ckpt_err *why)
 {
-	char *above = strstr(why->msg, "give its folder") ? advice_parent(d->path) : NULL;
+	char *above = is_part(d, why) ? advice_parent(d->path) : NULL;
 	char *next = above ? cli_format("zckpt doctor %s", out_word(above)) : NULL;
 	const char *path = above;
 	struct ckpt_err err = { 0 };

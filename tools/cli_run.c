@@ -9,18 +9,6 @@
 /* Of a run that Ctrl-C or SIGTERM stops: with less work than this nothing stays. */
 #define KEEP_BYTES ((uint64_t)100000000)
 
-/* Whether it looks like one file of a ZeRO step, which says little alone. */
-static int is_lone_shard(const char *path)
-{
-	const char *base = strrchr(path, '/');
-	size_t n;
-
-	base = base ? base + 1 : path;
-	n = strlen(base);
-	return (n > 16 && !strcmp(base + n - 16, "_model_states.pt")) ||
-	       (n > 16 && !strcmp(base + n - 16, "_optim_states.pt"));
-}
-
 static char *folder_of(const char *path)
 {
 	const char *slash = strrchr(path, '/');
@@ -28,6 +16,34 @@ static char *folder_of(const char *path)
 	if (!slash)
 		return cli_strdup(".");
 	return cli_format("%.*s", slash == path ? 1 : (int)(slash - path), path);
+}
+
+static int ends_with(const char *name, const char *end)
+{
+	const size_t n = strlen(name), m = strlen(end);
+
+	return n > m && !strcmp(name + n - m, end);
+}
+
+/* Of a folder with the index of DCP: its data, and what Megatron-Core puts beside it. */
+static int is_beside_index(const char *path, const char *base)
+{
+	struct stat st;
+
+	if (!ends_with(base, ".distcp") && strcmp(base, ".metadata") &&
+	    strcmp(base, "common.pt") && strcmp(base, "metadata.json"))
+		return 0;
+	return !stat(cli_format("%s/.metadata", folder_of(path)), &st) && S_ISREG(st.st_mode) &&
+	       !stat(path, &st) && S_ISREG(st.st_mode);
+}
+
+/* Whether it looks like one file of a step, which says little alone. */
+static int is_lone_shard(const char *path)
+{
+	const char *slash = strrchr(path, '/'), *base = slash ? slash + 1 : path;
+
+	return ends_with(base, "_model_states.pt") || ends_with(base, "_optim_states.pt") ||
+	       is_beside_index(path, base);
 }
 
 const char *cli_lone_shard(const char *path)
