@@ -174,6 +174,12 @@ int step_leads_to_one(const char *dir)
 	return yes;
 }
 
+int step_takes_latest(const char *format)
+{
+	return !strcmp(format, "deepspeed") || !strcmp(format, "universal") ||
+	       !strcmp(format, "native");
+}
+
 char *step_pointer(const char *dir, const char *file)
 {
 	char *path = cli_format("%s/%s", dir, file), line[4096];

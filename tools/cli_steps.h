@@ -55,6 +55,8 @@ void step_measure(struct step *step, const char *dir);
 void steps_join(const struct args *args, struct steps *steps);
 /* Whether it opens without an error. */
 int step_is_good(const struct args *args, struct step *step);
+/* Can 'latest' name a step of this format?  Runs of other programs do not read it. */
+int step_takes_latest(const char *format);
 /* The first line of 'DIR/FILE' without white space around it, or NULL: cli_free(). */
 char *step_pointer(const char *dir, const char *file);
 /* Does the folder hold files that a step of DeepSpeed consists of? */

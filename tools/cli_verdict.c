@@ -18,7 +18,7 @@ static const char missing[] = "NOT complete", damaged[] = "DAMAGED", mixed[] = "
 static const struct cause {
 	const char *id, *lead, *one, *many;
 } causes[] = {
-	{ "LATEST_LIES", missing, "'latest' names a step that is missing", NULL },
+	{ "LATEST_LIES", missing, "'%s' names a step that is missing", NULL },
 	{ "UNFINISHED", missing, "a save of the Trainer that did not finish", NULL },
 	{ "NO_PERMISSION", "NOT readable", "no permission to read %s",
 	  "no permission to read %s files" },
@@ -202,6 +202,14 @@ static char *missing_files(const struct errors *e)
 	return text;
 }
 
+/* The file that names a step is in the text: "'latest' names ..." */
+static char *pointer_in(const char *text)
+{
+	const char *at = strchr(text, '\'');
+
+	return at ? cli_format("%.*s", (int)strcspn(at + 1, "'"), at + 1) : cli_strdup("latest");
+}
+
 /* "4 files are damaged (ranks 1-3, 5)"; NULL if there is no such error. */
 static char *cause_text(const struct errors *e, const struct cause *cause)
 {
@@ -210,6 +218,7 @@ static char *cause_text(const struct errors *e, const struct cause *cause)
 	const uint64_t n = count(e, cause->id, &first, &set);
 	const char *format = n > 1 && cause->many ? cause->many : cause->one;
 	const char *what = format == cause->many ? out_count(n) :
+			   n && !strcmp(cause->id, "LATEST_LIES") ? pointer_in(first.text) :
 			   first.where && first.where[0] ? out_name(base_of(first.where)) :
 			   "a file";
 	const char *at = strstr(format, "%s");

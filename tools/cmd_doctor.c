@@ -123,7 +123,8 @@ static char *point_to_good(const struct doctor *d, const char *root)
 		if (!step_is_good(d->args, s))
 			continue;
 		good = 1;
-		if (strchr(s->name, '/') || !strcmp(s->name, "."))
+		if (strchr(s->name, '/') || !strcmp(s->name, ".") ||
+		    !step_takes_latest(s->format))
 			continue;
 		dir = cli_strdup(out_word(root));
 		text = cli_format("zckpt set-latest %s %s", dir, out_word(s->name));

@@ -59,17 +59,17 @@ static void pass_over(const struct args *args, const struct step *step)
 		cli_say("skipped %s: %s", out_name(step->name), out_text(step->why));
 }
 
+/* Those of programs that do not read 'latest'. */
+static int is_of_others(const char *format)
+{
+	return !strcmp(format, "dcp") || !strcmp(format, "megatron") || !strcmp(format, "fsdp");
+}
+
 /* A trainer's checkpoint-N that holds weights and no step. */
 static int is_weights(const struct args *args, struct step *step)
 {
-	static const char *const of_steps[] = {
-		"deepspeed", "universal", "native", "dcp", "megatron", "fsdp",
-	};
-
-	for (size_t i = 0; i < sizeof(of_steps) / sizeof(of_steps[0]); i++)
-		if (!strcmp(step->format, of_steps[i]))
-			return 0;
-	return step_is_good(args, step);
+	return !step_takes_latest(step->format) && !is_of_others(step->format) &&
+	       step_is_good(args, step);
 }
 
 static void pass_over_weights(const struct args *args, const struct step *step)
@@ -85,15 +85,30 @@ static char *tag_of(const struct step *step)
 	return cli_format("%.*s", (int)strcspn(step->name, "/"), step->name);
 }
 
+/* The file that names the step of its run: of Megatron-Core and verl it has the number. */
+static const char *file_of(const struct step *step)
+{
+	const int is_numbered = !strncmp(step->name, "iter_", 5) ||
+				!strncmp(step->name, "global_step_", 12) ||
+				!strcmp(step->name, "release");
+
+	return is_numbered ? "latest_checkpointed_iteration.txt" : "latest";
+}
+
 /* A newer one is complete: how to have it instead. */
 static void report_newer(const struct args *args, const struct step *newer,
 			 const struct step *taken)
 {
 	char *tag = tag_of(newer);
 
-	cli_say("%s is newer and complete, but 'latest' names %s; to use it: "
-		"zckpt set-latest %s %s", out_name(newer->name), out_name(taken->name),
-		out_word(args->rest.list[0]), out_word(tag));
+	if (!step_takes_latest(newer->format))
+		cli_say("%s is newer and complete, but '%s' names %s; --tag %s reads it",
+			out_name(newer->name), file_of(taken), out_name(taken->name),
+			out_word(tag));
+	else
+		cli_say("%s is newer and complete, but 'latest' names %s; to use it: "
+			"zckpt set-latest %s %s", out_name(newer->name), out_name(taken->name),
+			out_word(args->rest.list[0]), out_word(tag));
 	cli_free(tag);
 }
 
@@ -166,7 +181,8 @@ static int is_undecided(const struct args *args)
 /* There are steps, but none is the answer. */
 static void say_none(const struct steps *steps, const char *dir)
 {
-	char *named = step_pointer(dir, "latest");
+	const char *file = file_of(&steps->step[steps->n - 1]);
+	char *named = step_pointer(dir, file);
 	size_t unread = 0;
 
 	for (size_t i = 0; i < steps->n; i++)
@@ -177,11 +193,12 @@ static void say_none(const struct steps *steps, const char *dir)
 	else if (want.valid)
 		cli_say("no step in %s is complete", out_name(dir));
 	else if (named)
-		cli_say("%s: 'latest' names %s, which does not exist; the newest complete step: "
-			"zckpt latest --valid %s", out_name(dir), out_name(named), out_word(dir));
+		cli_say("%s: '%s' names %s, which does not exist; the newest complete step: "
+			"zckpt latest --valid %s", out_name(dir), file, out_name(named),
+			out_word(dir));
 	else
-		cli_say("%s has no file 'latest'; the newest complete step: zckpt latest --valid "
-			"%s", out_name(dir), out_word(dir));
+		cli_say("%s has no file '%s'; the newest complete step: zckpt latest --valid %s",
+			out_name(dir), file, out_word(dir));
 	cli_free(named);
 }
 
@@ -355,12 +372,18 @@ static int check_reader(const struct args *args, const char *dir, const char *ta
 	bad = ckpt_open(&dir, 1, &opts, &ck, &err);
 	if (!bad) {
 		ckpt_info_get(ck, &info);
-		bad = strcmp(info.format, "deepspeed") && strcmp(info.format, "universal") &&
-		      strcmp(info.format, "native");
+		bad = !step_takes_latest(info.format);
 		ckpt_close(ck);
 	}
 	if (!bad)
 		return 0;
+	if (!err.msg[0] && is_of_others(step->format)) {
+		cli_say_error("%s/%s: runs of this format (%s) do not read 'latest', which is not "
+			      "changed; --tag %s reads the step", out_name(dir), out_name(tag),
+			      step->format, out_word(tag));
+		json_refused(args, "CKPT_E_FORMAT", step->path, "its runs do not read 'latest'");
+		return EXIT_NO;
+	}
 	cli_say_error("%s/%s holds no step%s%s%s; 'latest' is not changed", out_name(dir),
 		      out_name(tag), strcmp(step->format, "huggingface") ? "" : ", only weights",
 		      err.msg[0] ? ": " : "", out_name(err.msg));
@@ -485,7 +508,7 @@ static void cut_step(struct args *args)
 /* The call that makes 'latest' name this step, if it may; else NULL. */
 static char *call_for(const struct args *args, struct step *step, const char *dir)
 {
-	if (!step_is_good(args, step) || is_weights(args, step) || step->name[0] == '.')
+	if (!step_is_good(args, step) || !step_takes_latest(step->format) || step->name[0] == '.')
 		return NULL;
 	return cli_format("zckpt set-latest %s %s", out_word(dir), out_word(tag_of(step)));
 }

@@ -253,7 +253,8 @@ static int mark_named(struct ck_steps *s, const char *file, struct ckpt_err *err
 		while (end > begin && strchr(" \t\r\n\v\f", end[-1]))
 			*--end = 0;
 		for (uint64_t i = 0; i < s->n; i++)
-			s->step[i].is_latest |= is_named(s, s->step[i].name, begin);
+			if (!s->step[i].named_by && is_named(s, s->step[i].name, begin))
+				s->step[i].named_by = file;
 	}
 	ck_free(text);
 	ck_free(path);

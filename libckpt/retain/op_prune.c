@@ -76,8 +76,11 @@ static const char *protection(struct pruning *p, uint64_t i, uint64_t newest)
 
 	if (newest == p->steps.n)
 		return "no step is known to be complete, so all stay";
-	if (s->is_latest)
-		return "'latest' names it";
+	if (s->named_by) {
+		const char *text = ck_arena_printf(p->arena, "'%s' names it", s->named_by);
+
+		return text ? text : "'latest' names it";
+	}
 	if (i == newest)
 		return "the newest complete step";
 	if (i < newest)

@@ -349,12 +349,16 @@ static int take_last(struct ck_step_finder *fd, const struct level *l, struct ck
 		trainer = yes && out->why[0];
 		if (yes && !trainer) {
 			const bool counted = ck_step_number(e->name, &number);
+			const bool is_iteration = counted && !out->kind->latest &&
+						  !strncmp(e->name, "iter_", 5);
 
 			if (out->kind->latest)	/* programs that write it keep such a file */
 				ck_findings_add(fd->f, CK_FINDING_LATEST_ABSENT, l->root[0],
 						"no 'latest' file; using %s, %s", e->name, counted ?
 						"the highest number" : "whose name sorts last");
-			out->why = counted ? "the highest number; there is no 'latest'" :
+			out->why = is_iteration ? "the highest number; there is no "
+				   "'latest_checkpointed_iteration.txt'" :
+				   counted ? "the highest number; there is no 'latest'" :
 				   "its name sorts last; there is no 'latest'";
 		}
 		if (yes && npassed)

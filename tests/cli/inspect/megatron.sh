@@ -28,6 +28,10 @@ printf 12 > run/latest_checkpointed_iteration.txt
 zckpt latest run
 printf 5 > run/latest_checkpointed_iteration.txt
 zckpt inspect run 2>&1
+zckpt latest run 2>&1
+zckpt verify run 2>&1 | head -n 1
+zckpt doctor run 2>&1 | tail -n 1
+zckpt set-latest run iter_0000003 2>&1
 mv run/iter_0000012 run/release
 printf release > run/latest_checkpointed_iteration.txt
 zckpt latest run
