@@ -42,6 +42,14 @@ char *advice_recover(const struct args *args, const char *path)
 	return text;
 }
 
+int advice_ends_save(const char *where)
+{
+	static const char name[] = "/metadata.json";
+	const size_t n = strlen(where), m = sizeof(name) - 1;
+
+	return n > m && !strcmp(where + n - m, name);
+}
+
 static int is_part_missing(const char *id)
 {
 	return !strcmp(id, "RANK_FILE_MISSING") || !strcmp(id, "MODEL_FILE_MISSING") ||
@@ -203,6 +211,9 @@ static char *next_of_errors(const struct args *args, const char *path, const cha
 
 	if (complete)
 		return complete;
+	if (advice_ends_save(f->where))
+		return cli_format("copy it again if the save finished; no other step here is "
+				  "complete (zckpt explain %s)", f->id);
 	if (!strcmp(f->id, "RANK_FILE_MISSING") || !strcmp(f->id, "MODEL_FILE_MISSING"))
 		return cli_format("if the files are on another machine, give its folder too: "
 				  "zckpt convert %s %s model.safetensors", out_word(path),

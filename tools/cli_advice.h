@@ -7,6 +7,8 @@
 /* About a finding (or the name of a code) of what was opened at 'path': a command, or "". */
 char *advice_about(const char *id, const char *path, const char *step);
 /* What to do about the findings of 'ck', else what can be done with it. */
+/* metadata.json, which ends a save of Megatron-Core: no other folder has its own. */
+int advice_ends_save(const char *where);
 char *advice_next(const struct args *args, const char *path, struct ckpt *ck);
 /* The command that makes weights from the newest good step in 'path'; NULL if there is none. */
 char *advice_recover(const struct args *args, const char *path);

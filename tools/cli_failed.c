@@ -43,8 +43,9 @@ static int is_damage(const struct ckpt_err *err)
 /* Parts of a run, not of a checkpoint, are something else. */
 static int is_rest_elsewhere(const struct ckpt_err *err)
 {
-	return begins_with(err, "RANK_FILE_MISSING") || begins_with(err, "MODEL_FILE_MISSING") ||
-	       begins_with(err, "STATE_FILE_MISSING");
+	return !advice_ends_save(err->where) &&
+	       (begins_with(err, "RANK_FILE_MISSING") || begins_with(err, "MODEL_FILE_MISSING") ||
+		begins_with(err, "STATE_FILE_MISSING"));
 }
 
 static int is_pointer_text(const struct ckpt_err *err)

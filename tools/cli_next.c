@@ -28,12 +28,6 @@ static int is_same(const char *a, const char *b)
 	return !stat(a, &x) && !stat(b, &y) && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
 }
 
-static int is_step_format(const char *format)
-{
-	return !strcmp(format, "deepspeed") || !strcmp(format, "universal") ||
-	       !strcmp(format, "native");
-}
-
 /* The newest complete one but 'bad', or NULL. */
 static const struct step *newest_complete(const struct args *args, struct steps *steps,
 					  const char *bad)
@@ -46,7 +40,7 @@ static const struct step *newest_complete(const struct args *args, struct steps 
 		if (s->unfinished || (bad && is_same(s->path, bad)))
 			continue;
 		tried++;
-		if (step_is_good(args, s) && is_step_format(s->format))
+		if (step_is_good(args, s) && step_is_of_run(s->format))
 			return s;
 	}
 	return NULL;

@@ -180,6 +180,12 @@ int step_takes_latest(const char *format)
 	       !strcmp(format, "native");
 }
 
+int step_is_of_run(const char *format)
+{
+	return step_takes_latest(format) || !strcmp(format, "dcp") ||
+	       !strcmp(format, "megatron") || !strcmp(format, "fsdp");
+}
+
 char *step_pointer(const char *dir, const char *file)
 {
 	char *path = cli_format("%s/%s", dir, file), line[4096];

@@ -55,6 +55,8 @@ void step_measure(struct step *step, const char *dir);
 void steps_join(const struct args *args, struct steps *steps);
 /* Whether it opens without an error. */
 int step_is_good(const struct args *args, struct step *step);
+/* Is it the format of a run's steps, or of weights alone? */
+int step_is_of_run(const char *format);
 /* Can 'latest' name a step of this format?  Runs of other programs do not read it. */
 int step_takes_latest(const char *format);
 /* The first line of 'DIR/FILE' without white space around it, or NULL: cli_free(). */

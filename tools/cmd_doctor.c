@@ -146,7 +146,8 @@ static char *next_of(const struct doctor *d, const struct ckpt_finding *f, const
 		return point_to_good(d, f->where);
 	if (!strcmp(f->id, "PLACEHOLDERS_ONLY") && !cli_lone_shard(d->path))
 		return cli_strdup("");	/* the last line has it, as far as it is known */
-	return advice_about(f->id, d->path, step);
+	return advice_ends_save(f->where) ? cli_format("zckpt explain %s", f->id) :
+					    advice_about(f->id, d->path, step);
 }
 
 static int is_folder(const char *path)
@@ -188,6 +189,7 @@ static void note_failure(struct doctor *d, const struct ckpt_err *err)
 	char *step = cli_format("%s%s", d->path, step_is_folder(d->path) ? "" : "/step");
 	char *next = !strcmp(id, "LATEST_LIES") ?
 		     point_to_good(d, *err->where ? err->where : d->path) :
+		     advice_ends_save(err->where) ? cli_format("zckpt explain %s", id) :
 		     is_folder(d->path) || err->code == CKPT_E_UNSAFE ?
 		     advice_about(id, d->path, step) : next_of_file(d->path);
 

@@ -59,17 +59,10 @@ static void pass_over(const struct args *args, const struct step *step)
 		cli_say("skipped %s: %s", out_name(step->name), out_text(step->why));
 }
 
-/* Those of programs that do not read 'latest'. */
-static int is_of_others(const char *format)
-{
-	return !strcmp(format, "dcp") || !strcmp(format, "megatron") || !strcmp(format, "fsdp");
-}
-
 /* A trainer's checkpoint-N that holds weights and no step. */
 static int is_weights(const struct args *args, struct step *step)
 {
-	return !step_takes_latest(step->format) && !is_of_others(step->format) &&
-	       step_is_good(args, step);
+	return !step_is_of_run(step->format) && step_is_good(args, step);
 }
 
 static void pass_over_weights(const struct args *args, const struct step *step)
@@ -377,7 +370,7 @@ static int check_reader(const struct args *args, const char *dir, const char *ta
 	}
 	if (!bad)
 		return 0;
-	if (!err.msg[0] && is_of_others(step->format)) {
+	if (!err.msg[0] && step_is_of_run(step->format) && !step_takes_latest(step->format)) {
 		cli_say_error("%s/%s: runs of this format (%s) do not read 'latest', which is not "
 			      "changed; --tag %s reads the step", out_name(dir), out_name(tag),
 			      step->format, out_word(tag));

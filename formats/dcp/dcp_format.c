@@ -112,13 +112,21 @@ void ck_dcp_free(void *of)
 /* Its 'metadata.json', by which it is known, is written last. */
 static int refuse_megatron(const struct dcp *d, struct ckpt_err *err)
 {
-	for (uint64_t i = 0; i < d->fs.nitems; i++)
-		if (!strncmp(d->fs.item[i].flat, "common_state/shard_", 19))
-			return ck_fail(err, CKPT_E_INCOMPLETE, d->fs.at.where, CKPT_NO_OFFSET,
-				       "MODEL_FILE_MISSING: the items are those of Megatron-Core, "
-				       "but metadata.json is missing, which it writes last (was "
-				       "the save interrupted, or the copy partial?)");
-	return 0;
+	static const char common[] = "common_state/shard_";
+	uint64_t i = 0;
+	char *path;
+
+	while (i < d->fs.nitems && strncmp(d->fs.item[i].flat, common, sizeof(common) - 1) != 0)
+		i++;
+	if (i == d->fs.nitems)
+		return 0;
+	path = ck_fs_join(d->fs.at.where, "metadata.json");
+	ck_fail(err, CKPT_E_INCOMPLETE, path ? path : d->fs.at.where, CKPT_NO_OFFSET,
+		"MODEL_FILE_MISSING: missing; Megatron-Core, whose items these are, writes it "
+		"last, so the save did not finish or the copy left it out; after a whole save it "
+		"is {\"sharded_backend\": \"torch_dist\", \"sharded_backend_version\": 1}");
+	ck_free(path);
+	return -CKPT_E_INCOMPLETE;
 }
 
 static int read_all(struct dcp *d, struct ckpt_err *err)

@@ -76,10 +76,13 @@ static int find_common(struct mg *mg, struct ckpt_err *err)
 
 		rc = path ? open_common(mg, path, err) : ck_fail_nomem(err, "a path", 0);
 	} else {
-		ck_findings_add(mg->fs.f, CK_FINDING_MODEL_FILE_MISSING, mg->fs.at.where,
-				"common.pt is missing, and '.metadata' has no item common_state, "
-				"which Megatron-Core 0.19 writes in its place (was the copy "
-				"partial?)");
+		char *path = ck_fs_join(mg->fs.at.where, MG_COMMON);
+
+		ck_findings_add(mg->fs.f, CK_FINDING_MODEL_FILE_MISSING,
+				path ? path : mg->fs.at.where,
+				"missing, and '.metadata' has no item common_state, which "
+				"Megatron-Core 0.19 writes in its place (was the copy partial?)");
+		ck_free(path);
 	}
 	if (!rc && mg->common && !ck_val_pairs(mg->common, &pair, &n)) {
 		ck_findings_add(mg->fs.f, CK_FINDING_FILE_DAMAGED, mg->fs.at.where,

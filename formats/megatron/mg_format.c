@@ -63,9 +63,14 @@ static int read_backend(struct mg *mg, struct ckpt_err *err)
 	int rc;
 
 	if (!e || e->is_dir) {
-		ck_findings_add(mg->fs.f, CK_FINDING_MODEL_FILE_MISSING, mg->fs.at.where,
-				"metadata.json is missing, which Megatron-Core writes last (was "
-				"the save interrupted, or the copy partial?)");
+		char *path = ck_fs_join(mg->fs.at.where, BACKEND);
+
+		ck_findings_add(mg->fs.f, CK_FINDING_MODEL_FILE_MISSING,
+				path ? path : mg->fs.at.where,
+				"missing; Megatron-Core writes it last, so the save did not "
+				"finish or the copy left it out; --as-warning MODEL_FILE_MISSING "
+				"reads the rest");
+		ck_free(path);
 		return 0;
 	}
 	rc = ck_look_read(mg->fs.in->pool, e->path, BACKEND_MOST, &text, &len, err);

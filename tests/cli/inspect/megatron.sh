@@ -65,6 +65,14 @@ done
 cp -r "$M/mc0.19.0-llama-tp2-dp2/ckpt/iter_0000003" new
 rm new/metadata.json
 refused new ''
+zckpt doctor new 2>&1 | grep '^next'
+rm run/iter_0000003/metadata.json
+for verb in inspect verify doctor ls; do zckpt $verb run 2>&1 | grep -E '^next|hint|metadata.json is'; done
+zckpt verify --as-warning MODEL_FILE_MISSING -q run && echo read all the same
+cp -r "$M/mc0.16.1-llama-w1/ckpt/iter_0000003" run/iter_0000002
+for verb in inspect verify doctor; do zckpt $verb run 2>&1 | tail -n 1; done
+rm -r run/iter_0000002
+cp "$M/mc0.16.1-llama-w1/ckpt/iter_0000003/metadata.json" run/iter_0000003
 rm -rf cut
 cp -r run cut
 truncate -s 30000 cut/iter_0000003/__0_0.distcp
