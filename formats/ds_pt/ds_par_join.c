@@ -328,7 +328,7 @@ static bool find_locals(struct join *j, uint32_t pp, const char *name)
 	return true;
 }
 
-/* DeepSpeed keeps only one attribute of a tied module equal on its stages. */
+/* DeepSpeed keeps only some attributes of a tied module equal on its stages. */
 static int is_same_copy(struct join *j, uint32_t pp, uint32_t low, const char *name, bool *same_out,
 			struct ckpt_err *err)
 {
@@ -373,10 +373,10 @@ static int join_again(struct join *j, uint32_t pp, const struct ds_tp_cut *cut, 
 		return rc;
 	if (same)
 		return join_states(j, pp, cut, tensor, err);
-	ck_findings_add(j->par->whole->f, CK_FINDING_BUFFERS_DIFFER, name,
-			"the copies on pipeline stages %u and %u differ (an attribute of a tied "
-			"module that DeepSpeed does not keep equal); stage %u's is used", low, pp,
-			low);
+	ck_findings_add(j->par->whole->f, CK_FINDING_TIED_DIFFERS, name,
+			"the copies on pipeline stages %u and %u differ, and stage %u's is used: "
+			"DeepSpeed keeps equal what tied_weight_attr of a tied module names, "
+			"and each stage trains the rest alone", low, pp, low);
 	return 0;
 }
 

@@ -43,6 +43,7 @@
 	X(STATE_EMPTY, INFO, OK, "saved before the first optimizer step")                          \
 	X(ALIAS_DOUBTFUL, WARN, MISMATCH, "two names are said to be one tensor, but differ")       \
 	X(BUFFERS_DIFFER, INFO, OK, "a buffer differs between ranks; rank 0's is used")            \
+	X(TIED_DIFFERS, WARN, MISMATCH, "pipeline stages have trained a shared tensor apart")      \
 	X(NAMES_NATIVE, INFO, OK, "the tensors have the names of Megatron-Core")                  \
 	X(RANKS_UNNAMED, INFO, OK, "the files do not say which rank wrote them")                   \
 	X(RANKS_UNCOUNTED, WARN, MISMATCH, "nothing says how many ranks there were")               \
