@@ -418,30 +418,37 @@ static int check_world(struct reshard *r)
 	return wrong_from(r, &info);
 }
 
+static char *shard_call(const struct reshard *r, const char *option)
+{
+	return cli_format("zckpt shard --world %" PRIu32 " --stage %s --lr 1e-5 --%s %s %s",
+			  r->opts.world ? r->opts.world : 8,
+			  want.stage && strcmp(want.stage, "0") ? want.stage : "2", option,
+			  out_word(r->verb.sources.list[0]), out_word(r->verb.dst));
+}
+
 /* Weights alone are no training state; `shard` makes a step of them. */
 static int check_source(struct reshard *r)
 {
 	const struct words *sources = &r->verb.sources;
-	struct ckpt_info info;
 	const char *tag;
+	struct ckpt_info info;
 
 	ckpt_info_get(r->verb.ck, &info);
-	if (sources->n != 1 || out_findings_count(r->verb.ck, CKPT_ERROR) ||
-	    (strcmp(info.format, "huggingface") && strcmp(info.format, "safetensors") &&
-	     strcmp(info.format, "torch")))
+	if (sources->n == 1 && !strcmp(info.format, "megatron"))
+		return cli_try(&cmd_reshard, shard_call(r, "model-config CONFIG_JSON"),
+			       "%s is of Megatron-Core, whose optimizer states are not resharded; "
+			       "'shard' begins a run with its weights", out_name(sources->list[0]));
+	if (sources->n != 1 || out_findings_count(r->verb.ck, CKPT_ERROR) || (strcmp(info.format,
+	    "huggingface") && strcmp(info.format, "safetensors") && strcmp(info.format, "torch")))
 		return 0;
 	tag = advice_tag_in(r->verb.args, sources->list[0]);
 	if (tag)
 		return cli_try(&cmd_reshard, advice_call(r->verb.args, tag, NULL, NULL),
 			       "%s: weights without training state; the step beside them has it",
 			       info.why[0] ? info.why : out_name(sources->list[0]));
-	return cli_try(&cmd_reshard,
-		       cli_format("zckpt shard --world %" PRIu32 " --stage %s --lr 1e-5 --dtype "
-				  "bf16 %s %s", r->opts.world ? r->opts.world : 8,
-				  want.stage && strcmp(want.stage, "0") ? want.stage : "2",
-				  out_word(sources->list[0]), out_word(r->verb.dst)),
-		       "%s has weights and no training state (%s); 'shard' makes step 0 of a run "
-		       "from weights", out_name(sources->list[0]), info.format);
+	return cli_try(&cmd_reshard, shard_call(r, "dtype bf16"), "%s has weights and no training "
+		       "state (%s); 'shard' makes step 0 of a run from weights",
+		       out_name(sources->list[0]), info.format);
 }
 
 static uint64_t count_findings(const struct reshard *r, const char *id)

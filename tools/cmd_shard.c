@@ -4,6 +4,7 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "cli_lora.h"
 #include "cli_team.h"
@@ -258,6 +259,17 @@ static int parse_dtype(struct shard *s)
 	return 0;
 }
 
+/* What names the tensors of a run of Megatron-Core orders them as well. */
+static const char *config_of(const struct args *args)
+{
+	struct stat st;
+
+	if (want.config || !args->model_config)
+		return want.config;
+	return !stat(args->model_config, &st) && S_ISDIR(st.st_mode) ?
+	       cli_format("%s/config.json", args->model_config) : args->model_config;
+}
+
 static void set_opts(struct shard *s)
 {
 	const struct args *args = s->verb.args;
@@ -269,7 +281,7 @@ static void set_opts(struct shard *s)
 	s->opts.tag = want.new_tag;
 	s->opts.ds_version = want.ds_version;
 	s->opts.ds_config_path = want.ds_config;
-	s->opts.config_path = want.config;
+	s->opts.config_path = config_of(args);
 	s->opts.order_path = want.order;
 	s->opts.groups = want.groups ? CKPT_GROUPS_DECAY : CKPT_GROUPS_ONE;
 	s->opts.frozen = want.frozen.n ? want.frozen.list : NULL;
@@ -350,7 +362,7 @@ static int fail_order(struct shard *s)
 
 	ckpt_info_get(s->verb.ck, &info);
 	snprintf(err.where, sizeof(err.where), "%s", src);
-	if (info.world) {
+	if (info.world && strcmp(info.format, "megatron") != 0) {	/* of one weights will do */
 		s->meant = cli_format("zckpt reshard --world %" PRIu32 "%s%s %s %s", s->opts.world,
 				      want.stage ? " --stage " : "",
 				      want.stage ? want.stage : "", out_word(src),
@@ -367,11 +379,32 @@ static int fail_order(struct shard *s)
 	return -err.code;
 }
 
+/* Tensors of a run of Megatron-Core need the names of transformers: config.json gives them. */
+static char *call_with_names(const struct shard *s)
+{
+	struct ckpt_info info;
+
+	ckpt_info_get(s->verb.ck, &info);
+	if (strcmp(info.format, "megatron") || s->verb.args->model_config || want.to == MEGATRON)
+		return NULL;
+	return cli_format("zckpt shard --world %" PRIu32 "%s%s%s%s%s%s --model-config %s %s %s",
+			  s->opts.world, want.stage ? " --stage " : "",
+			  want.stage ? out_word(want.stage) : "", want.lr ? " --lr " : "",
+			  want.lr ? out_word(want.lr) : "",
+			  want.ds_config ? " --ds-config " : "",
+			  want.ds_config ? out_word(want.ds_config) : "",
+			  want.config ? out_word(want.config) : "CONFIG_JSON",
+			  out_word(s->verb.sources.list[0]), out_word(s->verb.dst));
+}
+
 static int call(struct verb *verb)
 {
 	struct shard *s = (struct shard *)verb;
 	const int rc = ckpt_shard(verb->ck, verb->dst, &s->opts, &s->report, &verb->err);
 
+	if (rc && (strstr(verb->err.msg, "no parameter of this name") ||
+		   strstr(verb->err.msg, "order of the model's parameters")))
+		s->meant = call_with_names(s);
 	return rc == -CKPT_E_NOTFOUND && !want.config && !want.order && want.to != MEGATRON ?
 	       fail_order(s) : rc;
 }
