@@ -5,6 +5,7 @@
 
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
+#include "libckpt/base/ck_text.h"
 #include "libckpt/convert/op_convert.h"
 #include "libckpt/select/ck_states.h"
 #include "libckpt/tensor/ck_dtype.h"
@@ -40,6 +41,20 @@ static int check_types(const struct ckpt_convert_opts *opts, struct ckpt_err *er
 	return rc;
 }
 
+/*
+ * Biases that choose experts change by 0.001 a step, and bf16 would round that away.  transformers
+ * loads them in fp32 whatever the model's type is (_keep_in_fp32_modules_strict of its DeepSeek-V3,
+ * GLM-4 MoE and others); the second is their name in Megatron-Core.
+ */
+static bool stays_fp32(const struct ck_index *ix, const struct ck_pick *pick)
+{
+	const uint32_t s = ck_index_state_find(ix, pick->tensor, "weight");
+
+	return s != CK_NONE && ix->state[s].dtype == CKPT_F32 &&
+	       (ck_ends_with(pick->stored, "e_score_correction_bias") ||
+		ck_ends_with(pick->stored, "router.expert_bias"));
+}
+
 /* What the caller asked for this tensor: 0, CKPT_KEEP or a type. */
 static int asked_type(const struct ck_cv *cv, const struct ck_pick *pick)
 {
@@ -48,9 +63,9 @@ static int asked_type(const struct ck_cv *cv, const struct ck_pick *pick)
 	for (const struct ckpt_rule *r = cv->opts->dtype_rules; r && r->pattern; r++)
 		if (!fnmatch(r->pattern, pick->stored, 0)) {
 			parse_rule(r, &dtype, NULL);
-			break;
+			return dtype;
 		}
-	return dtype;
+	return dtype > 0 && stays_fp32(&cv->ck->ix, pick) ? CKPT_KEEP : dtype;
 }
 
 static bool is_floating(const struct ck_index *ix, uint32_t state)

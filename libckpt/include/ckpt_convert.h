@@ -71,7 +71,9 @@ struct ckpt_convert_opts {
 	const struct ckpt_select *select;	/* NULL = all tensors under their own names */
 	/*
 	 * Element type of floating tensors: a type, or 0 = fp32, from the master if there
-	 * is one, else from the weight.  CKPT_KEEP: the weight as saved.
+	 * is one, else from the weight.  CKPT_KEEP: the weight as saved.  A type leaves
+	 * fp32 biases of routers (*e_score_correction_bias, *router.expert_bias) as they are,
+	 * unless a rule names them: transformers loads them in fp32.
 	 */
 	int dtype;
 	const struct ckpt_rule *dtype_rules;	/* pattern -> "bf16" ...; first match wins */
