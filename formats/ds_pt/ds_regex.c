@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "libckpt/base/ck_err.h"
+#include "libckpt/base/ck_sys.h"
 
 #define MAX_PATTERN 4096u	/* bytes */
 #define MAX_DEPTH 32u		/* groups in groups */
@@ -37,6 +38,7 @@ struct ds_regex {
 	uint32_t nranges;
 	uint32_t *mark, *now, *next;	/* threads; mark[i] = the step that added place i last */
 	char *literal;
+	bool ascii;		/* has \d or \w, which are known of ASCII characters alone */
 };
 
 struct parser {
@@ -94,9 +96,17 @@ static void add_range(struct parser *ps, uint32_t from, uint32_t to)
 	ps->re->range[ps->re->nranges++] = (struct range){ from, to };
 }
 
+/* White space as Python has it: str.isspace(). */
+static const struct range spaces[] = {
+	{ '\t', '\r' }, { 0x1c, ' ' }, { 0x85, 0x85 }, { 0xa0, 0xa0 }, { 0x1680, 0x1680 },
+	{ 0x2000, 0x200a }, { 0x2028, 0x2029 }, { 0x202f, 0x202f }, { 0x205f, 0x205f },
+	{ 0x3000, 0x3000 },
+};
+
 /* \d, \w, \s as ranges of the set that is being made; false for another letter. */
 static bool add_kind(struct parser *ps, char c)
 {
+	ps->re->ascii |= c == 'd' || c == 'w';
 	if (c == 'd' || c == 'w')
 		add_range(ps, '0', '9');
 	if (c == 'w') {
@@ -104,10 +114,8 @@ static bool add_kind(struct parser *ps, char c)
 		add_range(ps, 'a', 'z');
 		add_range(ps, '_', '_');
 	}
-	if (c == 's') {
-		add_range(ps, '\t', '\r');
-		add_range(ps, ' ', ' ');
-	}
+	for (size_t i = 0; c == 's' && i < CK_ARRAY_LEN(spaces); i++)
+		add_range(ps, spaces[i].from, spaces[i].to);
 	return c == 'd' || c == 'w' || c == 's';
 }
 
@@ -146,6 +154,8 @@ static void parse_set(struct parser *ps)
 			ps->p++;
 			if (add_kind(ps, *ps->p)) {
 				ps->p++;
+				if (ps->p[0] == '-' && ps->p[1] && ps->p[1] != ']')
+					ps->why = "a range from a class";
 				continue;
 			}
 			from = escaped(ps);
@@ -159,6 +169,8 @@ static void parse_set(struct parser *ps)
 				ps->why = "a range to an escape";
 			else
 				to = next_char(&ps->p);
+			if (!ps->why && to < from)
+				ps->why = "a range that ends before its beginning";
 		}
 		add_range(ps, from, to);
 	}
@@ -256,10 +268,13 @@ static void parse_repeat(struct parser *ps, uint32_t at)
 static void parse_sequence(struct parser *ps)
 {
 	while (!ps->why && *ps->p && *ps->p != '|' && *ps->p != ')') {
+		const bool place = *ps->p == '^' || *ps->p == '$';
 		const uint32_t at = ps->re->n;
 
 		parse_atom(ps);
-		if (!ps->why && (*ps->p == '*' || *ps->p == '+' || *ps->p == '?'))
+		if (!ps->why && place && (*ps->p == '*' || *ps->p == '+' || *ps->p == '?'))
+			ps->why = "a repetition of ^ or $";
+		else if (!ps->why && (*ps->p == '*' || *ps->p == '+' || *ps->p == '?'))
 			parse_repeat(ps, at);
 		else if (!ps->why && *ps->p == '{')
 			ps->why = "a count in braces";
@@ -316,14 +331,14 @@ static char *find_literal(struct ck_arena *arena, const char *pattern, size_t le
 
 static struct ds_regex *new_regex(struct ck_arena *arena, size_t len)
 {
-	/* a character gives at most 2 instructions, and an escape 4 ranges */
+	/* a character gives at most 2 instructions, and an escape (2 characters) 10 ranges */
 	const uint64_t room = 2 * (uint64_t)len + 2;
 	struct ds_regex *re = ck_arena_zalloc(arena, sizeof(*re));
 
 	if (!re)
 		return NULL;
 	re->inst = ck_arena_zalloc(arena, room * sizeof(*re->inst));
-	re->range = ck_arena_alloc(arena, 2 * room * sizeof(*re->range));
+	re->range = ck_arena_alloc(arena, 3 * room * sizeof(*re->range));
 	re->mark = ck_arena_zalloc(arena, room * sizeof(*re->mark));
 	re->now = ck_arena_alloc(arena, 2 * room * sizeof(*re->now));
 	re->next = ck_arena_alloc(arena, 2 * room * sizeof(*re->next));
@@ -362,7 +377,21 @@ const char *ck_ds_regex_literal(const struct ds_regex *re)
 	return re->literal;
 }
 
+bool ck_ds_regex_knows(const struct ds_regex *re, const char *name)
+{
+	for (; re->ascii && *name; name++)
+		if ((uint8_t)*name >= 0x80)
+			return false;
+	return true;
+}
+
 /* ---- the machine ---- */
+
+/* '$': the end, or a newline in front of it. */
+static bool is_end(const char *name)
+{
+	return !*name || !strcmp(name, "\n");
+}
 
 struct threads {
 	uint32_t *at, n;
@@ -421,7 +450,7 @@ bool ck_ds_regex_match(const struct ds_regex *re, const char *name)
 	memset(re->mark, 0, re->n * sizeof(*re->mark));
 	now.at[0] = 0;
 	re->mark[0] = step;
-	if (follow(re, &now, 0, step, true, !*name))
+	if (follow(re, &now, 0, step, true, is_end(name)))
 		return true;
 	while (*name && now.n) {
 		const uint32_t c = next_char(&name);
@@ -437,7 +466,7 @@ bool ck_ds_regex_match(const struct ds_regex *re, const char *name)
 			re->mark[to] = step;
 			next.at[next.n++] = to;
 		}
-		if (follow(re, &next, 0, step, false, !*name))
+		if (follow(re, &next, 0, step, false, is_end(name)))
 			return true;
 		now = next;
 		next = swap;

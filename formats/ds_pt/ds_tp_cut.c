@@ -213,8 +213,15 @@ int ck_ds_tp_cut(struct ds_tp_rules *rules, const struct ds_tp_local *local,
 {
 	struct ds_tp_rule *other, *rule = ck_ds_tp_find(&rules->list, local->name, &other);
 	struct ds_tp_cut cut = { .kind = DS_TP_COLUMN, .ndim = local->ndim, .tp = local->tp };
+	const char *pattern;
 	int rc;
 
+	if (!ck_ds_tp_knows(&rules->list, local->name, &pattern) ||
+	    !ck_ds_tp_knows(&rules->unsupported, local->name, &pattern))
+		return ck_fail(err, CKPT_E_LAYOUT, local->name, CKPT_NO_OFFSET,
+			       "LAYOUT_UNSUPPORTED: the name has characters beyond ASCII, of which "
+			       "zckpt does not say whether \\d or \\w in pattern '%.100s' of %s "
+			       "match them; write the pattern without", pattern, rules->where);
 	if (ck_ds_tp_find(&rules->unsupported, local->name, NULL))
 		return ck_fail(err, CKPT_E_LAYOUT, local->name, CKPT_NO_OFFSET,
 			       "LAYOUT_UNSUPPORTED: AutoTP says in %s that it cannot describe how "

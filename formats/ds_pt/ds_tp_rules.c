@@ -236,6 +236,24 @@ void ck_ds_tp_rules_release(struct ds_tp_rules *rules)
 	ck_map_release(&rules->unsupported.literal);
 }
 
+/* Does the map of plain names say all of this rule and this name? */
+static bool is_literal(const struct ds_tp_rule *rule, const char *name)
+{
+	const size_t n = strlen(name);
+
+	return ck_ds_regex_literal(rule->re) && (!n || name[n - 1] != '\n');
+}
+
+bool ck_ds_tp_knows(const struct ds_tp_list *list, const char *name, const char **pattern_out)
+{
+	for (uint32_t i = 0; i < list->n; i++)
+		if (!ck_ds_regex_knows(list->rule[i].re, name)) {
+			*pattern_out = list->rule[i].pattern;
+			return false;
+		}
+	return true;
+}
+
 struct ds_tp_rule *ck_ds_tp_find(const struct ds_tp_list *list, const char *name,
 				 struct ds_tp_rule **other_out)
 {
@@ -255,7 +273,7 @@ struct ds_tp_rule *ck_ds_tp_find(const struct ds_tp_list *list, const char *name
 	for (uint32_t i = 0; i < list->n; i++) {
 		struct ds_tp_rule *rule = &list->rule[i];
 
-		if (ck_ds_regex_literal(rule->re) || !ck_ds_regex_match(rule->re, name))
+		if (is_literal(rule, name) || !ck_ds_regex_match(rule->re, name))
 			continue;
 		if (best && other_out && rule->kind != best->kind)
 			*other_out = rule < best ? best : rule;
@@ -279,7 +297,7 @@ bool ck_ds_tp_is_vocabulary(const struct ds_tp_rules *rules, const char *name)
 	for (uint32_t i = 0; i < list->n; i++) {
 		const struct ds_tp_rule *rule = &list->rule[i];
 
-		if (rule->kind == DS_TP_VOCABULARY && !ck_ds_regex_literal(rule->re) &&
+		if (rule->kind == DS_TP_VOCABULARY && !is_literal(rule, name) &&
 		    ck_ds_regex_match(rule->re, name))
 			return true;
 	}

@@ -7,6 +7,8 @@
 /* The first rule that a name matches, or NULL; '*other_out': one of another kind, or NULL. */
 struct ds_tp_rule *ck_ds_tp_find(const struct ds_tp_list *list, const char *name,
 				 struct ds_tp_rule **other_out);
+/* False: whether the name matches this pattern of the list cannot be said. */
+bool ck_ds_tp_knows(const struct ds_tp_list *list, const char *name, const char **pattern_out);
 
 /* ds_tp_affine.c: AutoTP's second description says the same. */
 int ck_ds_tp_check_affine(const struct ds_tp_rules *rules, const struct ds_tp_local *local,

@@ -204,6 +204,8 @@ part "memory estimates, by DeepSpeed and transformers" \
 	"$python" "$here/plan_cases.py" "$work/plans"
 part "values of configurations, by PyYAML, hjson and pydantic" \
 	"$python" "$here/config_cases.py" check
+part "patterns of names, by Python's re" \
+	"$python" "$here/regex_cases.py"
 
 # resume: what reshard writes, in real DeepSpeed of several versions
 if ! "$ZCKPT" reshard -h >/dev/null 2>&1; then
