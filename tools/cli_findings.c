@@ -18,10 +18,14 @@ struct rank_file {
 	size_t dir;	/* length of the path of its folder */
 };
 
-/* "DIR/bf16_zero_pp_rank_4_mp_rank_00_optim_states.pt" */
+/*
+ * "DIR/bf16_zero_pp_rank_4_mp_rank_00_optim_states.pt"; with another number after mp_rank_ 4 is no
+ * rank of the run.
+ */
 static struct rank_file rank_file(const char *path)
 {
-	static const char mark[] = "zero_pp_rank_", optim[] = "_optim_states.pt",
+	static const char mark[] = "zero_pp_rank_", mp[] = "_mp_rank_",
+			  optim[] = "_optim_states.pt",
 			  model[] = "_model_states.pt";
 	const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path, *end;
 	struct rank_file file = { NO_RANK, 0, slash ? (size_t)(slash - path) : 0 };
@@ -31,6 +35,8 @@ static struct rank_file rank_file(const char *path)
 	if (!name || !isdigit((unsigned char)name[sizeof(mark) - 1]))
 		return file;
 	file.rank = (uint32_t)strtoul(name + sizeof(mark) - 1, &digits, 10);
+	if (!strncmp(digits, mp, strlen(mp)) && strtoul(digits + strlen(mp), NULL, 10))
+		return file;
 	end = strrchr(digits, '_');
 	end = end ? end - strlen("_optim") : digits;
 	if (end >= digits && !strcmp(end, optim))

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "cli_verdict.h"
+#include "cli_view.h"
 
 #define RANGES 6	/* of ranks that are shown */
 
@@ -73,10 +74,10 @@ struct ranks_set {
 /* The rank that a shard's name tells, or -1. */
 static long rank_of(const char *where)
 {
-	const char *name = base_of(where), *at = strstr(name, "pp_rank_");
+	const char *name = base_of(where), *at = strstr(name, "zero_pp_rank_");
 
 	if (at)
-		at += 8;
+		at += strlen("zero_pp_rank_");
 	else if (!strncmp(name, "rank-", 5))
 		at = name + 5;
 	return at && *at >= '0' && *at <= '9' ? strtol(at, NULL, 10) : -1;
@@ -140,6 +141,14 @@ static int get(const struct errors *e, uint64_t i, struct ckpt_finding *out)
 	return e->lone && !i;
 }
 
+/* Numbers after pp_rank_ are of one tensor rank and stage, and no ranks of the run. */
+static int is_positioned(const struct errors *e)
+{
+	const char *layout = e->ck ? view_layout(e->ck) : NULL;
+
+	return layout && (strstr(layout, "tp ") || strstr(layout, "pp "));
+}
+
 /* Errors of that name, at how many places, and the first of them; with 'set' their ranks. */
 static uint64_t count(const struct errors *e, const char *id, struct ckpt_finding *first_out,
 		      struct ranks_set *set)
@@ -154,7 +163,7 @@ static uint64_t count(const struct errors *e, const char *id, struct ckpt_findin
 			*first_out = f;
 		n += !n || strcmp(last.where, f.where);
 		last = f;
-		if (set && rank_of(f.where) >= 0)
+		if (set && !is_positioned(e) && rank_of(f.where) >= 0)
 			set->rank[set->n++] = (unsigned long)rank_of(f.where);
 	}
 	return n;

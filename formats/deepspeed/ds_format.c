@@ -79,7 +79,8 @@ static void check_ranks(struct ds_step *ds)
 				"of two saves in one folder?)", ds->stage,
 				ds->model_rank ? "stage 3" : "another stage");
 	for (uint64_t i = 0; i < ds->nfiles; i++)
-		if (ds->file[i].id.rank >= ds->world && ds->file[i].id.kind != DS_EXPERT)
+		if (ds->file[i].id.rank >= ds->world && ds->file[i].id.kind != DS_EXPERT &&
+		    ds->file[i].id.kind != DS_EXPERT_OPTIM)
 			ck_findings_add(ds->f, CK_FINDING_RANK_FILE_EXTRA, ds->file[i].path,
 					"this shard is of rank %u, but %u ranks wrote the step "
 					"(left over from a run with more ranks?)",
@@ -186,6 +187,12 @@ static void judge_without_optim(struct ds_step *ds)
 			return;	/* they exist and are damaged, which is an error already */
 	if (ck_ds_experts_judge(ds))
 		return;
+	if (ds->ngroups && !never_saved(ds) && ds->par) {
+		ck_findings_add(ds->f, CK_FINDING_RANK_FILE_MISSING, ds->at.where,
+				"all *_mp_rank_%02u_optim_states.pt are missing; %u ranks wrote "
+				"them (was only a part of the step copied?)", ds->mp, ds->world);
+		return;
+	}
 	if (ds->ngroups && !never_saved(ds)) {
 		ck_findings_add(ds->f, CK_FINDING_RANK_FILE_MISSING, ds->at.where,
 				"all *_optim_states.pt are missing; %u ranks wrote them "
@@ -270,9 +277,11 @@ static int build(struct ds_step *ds, struct ckpt_err *err)
 
 static int read_position(struct ds_step *ds, struct ckpt_err *err)
 {
-	const int rc = ck_ds_load(ds, err);
+	int rc = ck_ds_load(ds, err);
 
-	return rc ? rc : build(ds, err);
+	if (!rc)
+		rc = build(ds, err);
+	return ck_ds_why_swapped(ds, rc, err);
 }
 
 /* Positions must have as many ranks, and optimizers of one kind. */
@@ -284,6 +293,8 @@ static void check_positions(struct ds_step *whole)
 	for (uint32_t i = 1; i < par->npos; i++) {
 		const struct ds_step *ds = par->pos[i].ds;
 
+		if (par->pos[i].incomplete || par->pos[0].incomplete)
+			continue;
 		if (ds->world != first->world || ds->stage != first->stage ||
 		    ds->bf16_optimizer != first->bf16_optimizer)
 			ck_findings_add(whole->f, CK_FINDING_RANKS_DISAGREE,
@@ -333,6 +344,7 @@ static int begin(struct ds_step *ds, struct ckpt_err *err)
 	rc = ck_ds_load(ds, err);
 	if (!rc)
 		rc = build(ds, err);
+	rc = ck_ds_why_swapped(ds, rc, err);
 	return rc ? rc : fill_index(ds, err);
 }
 

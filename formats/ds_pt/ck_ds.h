@@ -207,6 +207,12 @@ int ck_ds_sort_files(struct ds_step *ds, struct ckpt_err *err);
 int ck_ds_load(struct ds_step *ds, struct ckpt_err *err);
 /* Parse 'file' unless it is open; it stays so until ck_ds_close_pt(). */
 int ck_ds_open_pt(struct ds_step *ds, struct ds_file *file, struct ckpt_err *err);
+/* The same; its failure is one of the step: FILE_DAMAGED at the file's path. */
+int ck_ds_open_needed(struct ds_step *ds, struct ds_file *file, struct ckpt_err *err);
+/* Does the archive say that it was saved under another name? */
+bool ck_ds_is_swapped(const struct ds_file *file);
+/* If so, files contradict each other because of that: 'err' says it instead.  The new 'rc'. */
+int ck_ds_why_swapped(const struct ds_step *ds, int rc, struct ckpt_err *err);
 void ck_ds_close_pt(struct ds_file *file);
 /* Keep it open for who writes a step, while there is room; else close it. */
 void ck_ds_keep_pt(struct ds_step *ds, struct ds_file *file);

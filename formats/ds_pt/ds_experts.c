@@ -287,6 +287,84 @@ static uint32_t ep_of_name(const struct ck_val *group)
 	return ep;
 }
 
+uint32_t ck_ds_experts_named(const struct ck_val *groups)
+{
+	struct ck_val *const *group;
+	uint32_t most = 0;
+	uint64_t n;
+
+	if (!ck_val_seq(groups, &group, &n))
+		return 0;
+	for (uint64_t g = 0; g < n; g++)
+		most = (uint32_t)ck_max_u64(most, ep_of_name(group[g]));
+	return most;
+}
+
+/* ---- files of expert ranks ---- */
+
+/* What an expp_rank file says of the run, compared with the step; 'ranks' may be 0, not known. */
+static void check_optim_file(struct ds_step *ds, const struct ds_file *file, uint32_t ranks)
+{
+	const struct ds_expert *expert = &ds->experts->of_file[file - ds->file];
+
+	if (ranks && file->id.rank >= ranks)
+		ck_findings_add(ds->f, CK_FINDING_RANK_FILE_EXTRA, file->path,
+				"this is the optimizer of expert rank %u, but the step has %u of "
+				"them (left over from a run with more?)", file->id.rank, ranks);
+	else if (ranks && expert->ep && expert->ep != ranks)
+		ck_findings_add(ds->f, CK_FINDING_RANKS_DISAGREE, file->path,
+				"its param groups are those of %u expert ranks, but the step has "
+				"%u (a file of another run?)", expert->ep, ranks);
+	else if (expert->optim_there && ds->optim_file)
+		ck_findings_add(ds->f, CK_FINDING_RANKS_DISAGREE, file->path,
+				"it has an optimizer, as stage 0 saves it, but the step has "
+				"stage %d (a file of another run?)", ds->stage);
+	else if (expert->optim_none && ck_ds_has_optimizer(ds) && !ds->optim_file)
+		ck_findings_add(ds->f, CK_FINDING_RANKS_DISAGREE, file->path,
+				"it has no optimizer (None), as ZeRO saves it, but the step has "
+				"stage 0 (a file of another run?)");
+}
+
+static bool has_optim_file(const struct ds_step *ds, uint32_t rank, bool any)
+{
+	for (uint64_t i = 0; i < ds->nfiles; i++)
+		if (ds->file[i].id.kind == DS_EXPERT_OPTIM && (any || ds->file[i].id.rank == rank))
+			return true;
+	return false;
+}
+
+static void miss_optim_file(struct ds_step *ds, uint32_t rank, uint32_t ranks)
+{
+	const char *path = ck_arena_printf(&ds->arena, "%s/expp_rank_%u_mp_rank_00_optim_states.pt",
+					   ds->at.where, rank);
+
+	ck_findings_add(ds->f, CK_FINDING_RANK_FILE_MISSING, path ? path : ds->at.where,
+			"missing; the step has %u expert ranks (was the save interrupted, or the "
+			"copy partial?)", ranks);
+}
+
+void ck_ds_experts_check_optim(struct ds_step *ds)
+{
+	uint32_t ranks = ck_ds_experts_named(groups_of(ds));
+	const bool any = has_optim_file(ds, 0, true);
+
+	for (uint32_t g = 0; g < ds->ngroups; g++)
+		ranks = (uint32_t)ck_max_u64(ranks, ds->group[g].ep);
+	for (uint64_t i = 0; i < ds->nfiles; i++)
+		if (ds->file[i].id.kind == DS_EXPERT_OPTIM)
+			check_optim_file(ds, &ds->file[i], ranks);
+	if (!any && ranks && ck_ds_has_optimizer(ds) && !ds->optim_file && !ds->no_shards)
+		ck_findings_add(ds->f, CK_FINDING_RANK_FILE_MISSING, ds->at.where,
+				"all expp_rank_*_mp_rank_00_optim_states.pt are missing; stage 0 "
+				"keeps the optimizer of each of %u expert ranks in one (was only a "
+				"part of the step copied?)", ranks);
+	for (uint32_t e = 0; any && e < ranks; e++)
+		if (!has_optim_file(ds, e, false))
+			miss_optim_file(ds, e, ranks);
+}
+
+/* ---- the fact "layout" ---- */
+
 /* Sizes above 1, each once, in rising order. */
 static int list_sizes(struct ds_step *ds, bool *has, struct ckpt_err *err)
 {

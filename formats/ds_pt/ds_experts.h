@@ -28,6 +28,8 @@ struct ds_expert {
 	struct ds_expert_tensor *tensor;
 	uint32_t n;
 	bool wrong;		/* a finding says so; its tensors are not used */
+	bool optim_none, optim_there;	/* of an expp_rank file: None, or an optimizer */
+	uint32_t ep;		/* of the optimizer's groups: expert ranks; 0 = not named */
 };
 
 struct ds_expert_layer {
@@ -88,6 +90,10 @@ void ck_ds_experts_release(struct ds_step *ds);
 int64_t ck_ds_experts_world(const struct ds_step *ds, int64_t partition_count);
 /* Is it the file of an expert that the model has? */
 bool ck_ds_experts_is_used(const struct ds_step *ds, const struct ds_file *file);
+/* Are the expp_rank files those of the step?  All files were read. */
+void ck_ds_experts_check_optim(struct ds_step *ds);
+/* Expert ranks as the names of param groups have them ("ep_size_4"), the most; 0 = no such name. */
+uint32_t ck_ds_experts_named(const struct ck_val *groups);
 /* The configuration of the run, in either kind of file; NULL = there is none. */
 const struct ck_val *ck_ds_experts_config(const struct ds_step *ds);
 /* The fact "layout", such as "ep 2 x dp 4". */

@@ -13,6 +13,7 @@
 
 #include "formats/ds_pt/ds_experts.h"
 #include "libckpt/base/ck_err.h"
+#include "libckpt/base/ck_sys.h"
 #include "libckpt/tensor/ck_dtype.h"
 
 /* ---- one file ---- */
@@ -57,9 +58,15 @@ static int take_item(struct ds_step *ds, struct ds_file *file, struct ck_val *co
 }
 
 /* Stage 0 keeps an optimizer in each; with ZeRO it is None, or the shards count. */
-static void look_at_optimizer(struct ds_step *ds, const struct ck_val *root)
+static void look_at_optimizer(struct ds_step *ds, struct ds_expert *expert,
+			      const struct ck_val *root)
 {
 	const struct ck_val *v = ck_val_get(root, "optimizer");
+	const struct ck_val *inner = ck_val_get(v, "optimizer_state_dict");
+
+	expert->optim_none = v && ck_val_is_none(v);
+	expert->optim_there = v && !ck_val_is_none(v);
+	expert->ep = ck_ds_experts_named(ck_val_get(inner ? inner : v, "param_groups"));
 
 	pthread_mutex_lock(&ds->lock);
 	ds->experts->optim_none |= v && ck_val_is_none(v);
@@ -79,7 +86,7 @@ int ck_ds_experts_take(struct ds_step *ds, struct ds_file *file, struct ckpt_err
 		return ck_fail(err, CKPT_E_CORRUPT, file->path, CKPT_NO_OFFSET,
 			       "this file of experts holds no dictionary");
 	if (file->id.kind == DS_EXPERT_OPTIM) {
-		look_at_optimizer(ds, root);
+		look_at_optimizer(ds, expert, root);
 		return 0;
 	}
 	pthread_mutex_lock(&ds->lock);
@@ -155,8 +162,6 @@ static void tell_missing(struct ds_step *ds, uint32_t l, uint32_t e, uint32_t un
 	const char *path = ck_arena_printf(&ds->arena, "%s/layer_%u_expert_%u_mp_rank_00_"
 					   "model_states.pt", ds->at.where, l, e);
 
-	if (path && ck_ds_is_named(ds, path))	/* damaged, which an error says already */
-		return;
 	if (until - e > 1)
 		ck_findings_add(ds->f, CK_FINDING_MODEL_FILE_MISSING, path ? path : ds->at.where,
 				"experts %u to %u of layer %u have no file; %u of %u have one (was "
@@ -169,22 +174,31 @@ static void tell_missing(struct ds_step *ds, uint32_t l, uint32_t e, uint32_t un
 				layer->n);
 }
 
-static void check_whole(struct ds_step *ds, uint32_t l)
+static int check_whole(struct ds_step *ds, uint32_t l, struct ckpt_err *err)
 {
-	struct ds_experts *x = ds->experts;
-	struct ds_expert_layer *layer = &x->layer[l];
-	uint32_t next = 0;
+	struct ds_expert_layer *layer = &ds->experts->layer[l];
+	bool *has = ck_zalloc((uint64_t)layer->n + 1);
+	uint32_t e = 0, until;
 
-	for (uint32_t i = 0; !ds->no_shards && i < layer->count; i++) {
-		const uint32_t e = x->sorted[layer->first + i]->file->id.rank;
+	if (!has)
+		return ck_fail_nomem(err, "a list of experts", layer->n);
+	for (uint64_t i = 0; i < ds->nfiles; i++) {
+		const struct ds_name *id = &ds->file[i].id;
 
-		if (e > next)
-			tell_missing(ds, l, next, e);
-		next = e + 1;
+		if (id->kind == DS_EXPERT && id->layer == l && id->rank < layer->n)
+			has[id->rank] = true;	/* also if damaged, which an error says already */
 	}
-	if (next < layer->n && !ds->no_shards)	/* a universal checkpoint has masters alone */
-		tell_missing(ds, l, next, layer->n);
+	/* a universal checkpoint has masters alone */
+	while (e < layer->n && !ds->no_shards) {
+		for (until = e; until < layer->n && !has[until]; until++)
+			;
+		if (until > e)
+			tell_missing(ds, l, e, until);
+		e = until + 1;
+	}
 	layer->whole = layer->count == layer->n;
+	ck_free(has);
+	return 0;
 }
 
 /* ---- keys ---- */
@@ -241,7 +255,8 @@ static bool check_keys(struct ds_step *ds, const struct ds_expert_layer *layer,
 
 		if (!parse_key(layer, &expert->tensor[i], &e)) {
 			tell_wrong(ds, expert, expert->tensor[i].name,
-				   "this is no key of an expert of the layer");
+				   "this is no key of an expert of the layer (a file of another "
+				   "layer or model?)");
 			return false;
 		}
 		if (e == expert->file->id.rank)
@@ -307,16 +322,33 @@ static int name_layer(struct ds_step *ds, uint32_t l, struct ds_expert *first,
 	return rc;
 }
 
+/*
+ * Files that were saved under other names do not say what the others must have, unless all are
+ * such.
+ */
+static bool skip_swapped(const struct ds_step *ds, const struct ds_expert_layer *layer)
+{
+	for (uint32_t i = 0; i < layer->count; i++)
+		if (!ck_ds_is_swapped(ds->experts->sorted[layer->first + i]->file))
+			return true;
+	return false;
+}
+
 static int check_layer(struct ds_step *ds, uint32_t l, struct ckpt_err *err)
 {
 	struct ds_experts *x = ds->experts;
 	struct ds_expert_layer *layer = &x->layer[l];
+	const bool skip = skip_swapped(ds, layer);
 	struct ds_expert *first = NULL;
 	int rc = 0;
 
 	for (uint32_t i = 0; !rc && i < layer->count; i++) {
 		struct ds_expert *expert = x->sorted[layer->first + i];
 
+		if (skip && ck_ds_is_swapped(expert->file)) {
+			expert->wrong = true;
+			continue;
+		}
 		if (!check_keys(ds, layer, expert))
 			continue;
 		if (first) {
@@ -427,8 +459,9 @@ int ck_ds_experts_gather(struct ds_step *ds, struct ckpt_err *err)
 		return rc;
 	tell_extra(ds);
 	for (uint32_t l = 0; !rc && l < ds->experts->nlayers; l++) {
-		check_whole(ds, l);
-		rc = check_layer(ds, l, err);
+		rc = check_whole(ds, l, err);
+		if (!rc)
+			rc = check_layer(ds, l, err);
 	}
 	return rc ? rc : list_wholes(ds, err);
 }

@@ -195,6 +195,20 @@ static int mismatch(const struct ds_step *ds, const char *name, const char *what
 		       "NAMES_WRONG: %.100s: %s", name, what);
 }
 
+/* No layer has this parameter's files: is it one whose files are all missing? */
+static int no_layer(const struct ds_step *ds, const char *name, struct ckpt_err *err)
+{
+	for (uint32_t l = 0; l < ds->experts->nlayers; l++)
+		if (!ds->experts->layer[l].count)
+			return ck_fail(err, CKPT_E_INCOMPLETE, ds->at.where, CKPT_NO_OFFSET,
+				       "MODEL_FILE_MISSING: all layer_%u_expert_*_mp_rank_00_"
+				       "model_states.pt are missing; num_experts says %u of them, "
+				       "and the optimizer has %.100s (was the save interrupted, or "
+				       "the copy partial?)", l, ds->experts->layer[l].n, name);
+	return mismatch(ds, name, "the optimizer has this expert, and no file of an expert is of "
+			"its layer", err);
+}
+
 static struct ds_expert_layer *layer_of(const struct ds_step *ds, const char *prefix, size_t n)
 {
 	uint64_t l;
@@ -260,7 +274,7 @@ static int rename_expert(struct ds_step *ds, const struct ds_param *local, uint3
 				"that of no expert", err);
 	layer = layer_of(ds, local->name, (size_t)(mark - local->name));
 	if (!layer)
-		return mismatch(ds, local->name, "no file of an expert is of this layer", err);
+		return no_layer(ds, local->name, err);
 	for (rest = mark + strlen(DS_EXPERT_MARK); *rest >= '0' && *rest <= '9' && n < 6; rest++) {
 		i = i * 10 + (uint32_t)(*rest - '0');
 		n++;

@@ -127,6 +127,18 @@ int ck_ds_note_damage(struct ds_file *file, int rc, struct ckpt_err *err)
 	return 0;
 }
 
+int ck_ds_open_needed(struct ds_step *ds, struct ds_file *file, struct ckpt_err *err)
+{
+	struct ckpt_err inner = { 0 };
+	const int rc = ck_ds_open_pt(ds, file, &inner);
+
+	if (!rc)
+		return 0;
+	return ck_fail(err, rc == -CKPT_E_FORMAT ? CKPT_E_CORRUPT : -rc, file->path, inner.offset,
+		       "%s%s", rc == -CKPT_E_FORMAT || rc == -CKPT_E_CORRUPT ||
+		       rc == -CKPT_E_TRUNCATED ? "FILE_DAMAGED: " : "", inner.msg);
+}
+
 static bool differs(const struct ck_val *a, const struct ck_val *b, const char *key)
 {
 	return !ck_val_equal(ck_val_get(a, key), ck_val_get(b, key), COMPARE_DEPTH);
@@ -285,9 +297,10 @@ static int check_model(struct ds_step *ds, struct ckpt_err *err)
 		return refuse_model(ds, "mixture of experts with tensor or pipeline parallelism",
 				    err);
 	if (!ds->par && ck_val_int(ck_val_get(ds->model, "mp_world_size"), &mp) && mp > 1)
-		return ck_fail(err, CKPT_E_INCOMPLETE, ds->model_file->path, CKPT_NO_OFFSET,
-			       "MODEL_FILE_MISSING: mp_world_size is %" PRId64 ", but this folder "
-			       "has one mp_rank file (was the copy partial?)", mp);
+		return ck_fail(err, CKPT_E_INCOMPLETE, ds->at.where, CKPT_NO_OFFSET,
+			       "MODEL_FILE_MISSING: mp_world_size is %" PRId64 ", but %s is the "
+			       "only mp_rank file (was the copy partial?)", mp,
+			       ds->model_file->name);
 	ds->module = ck_val_get(ds->model, "module");
 	if (ck_val_is_none(ds->module) && ds->par)
 		return ck_ds_pipe_module(ds, err);
@@ -563,6 +576,8 @@ int ck_ds_load(struct ds_step *ds, struct ckpt_err *err)
 		rc = ck_ds_experts_gather(ds, err);
 	if (!rc && ds->experts)
 		rc = ck_ds_experts_place(ds, err);
+	if (!rc && ds->experts)
+		ck_ds_experts_check_optim(ds);
 	collect_notes(ds);
 	return rc;
 }

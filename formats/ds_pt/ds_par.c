@@ -53,18 +53,18 @@ static struct ds_file *model_of(const struct ds_step *whole, uint32_t mp)
 static int miss_model(const struct ds_step *whole, uint32_t mp, uint32_t n, struct ckpt_err *err)
 {
 	return ck_fail(err, CKPT_E_INCOMPLETE, whole->at.where, CKPT_NO_OFFSET,
-		       "MODEL_FILE_MISSING: mp_rank_%02u_model_states.pt is missing; %s%u%s "
-		       "(was the save interrupted, or the copy partial?)", mp,
-		       n ? "mp_world_size is " :
-		       "no file says how many there are besides mp_rank_", n ? n : mp,
-		       n ? ", so the step has as many of them" : "");
+		       n ? "MODEL_FILE_MISSING: mp_rank_%02u_model_states.pt is missing; "
+			   "mp_world_size is %u, so the step has as many of them (was the save "
+			   "interrupted, or the copy partial?)" :
+			   "MODEL_FILE_MISSING: mp_rank_%02u_model_states.pt and all others of "
+			   "that kind are missing (was the save interrupted, or the copy "
+			   "partial?)", mp, n);
 }
 
 /* How many positions there are, as the first model file says. */
 static int count_positions(struct ds_step *whole, uint32_t *out, struct ckpt_err *err)
 {
 	struct ds_file *file = model_of(whole, 0);
-	struct ckpt_err inner = { 0 };
 	int64_t n = 1;
 	int rc;
 
@@ -73,12 +73,9 @@ static int count_positions(struct ds_step *whole, uint32_t *out, struct ckpt_err
 			file = &whole->file[i];
 	if (!file)
 		return miss_model(whole, 0, 0, err);
-	rc = ck_ds_open_pt(whole, file, &inner);
+	rc = ck_ds_open_needed(whole, file, err);
 	if (rc)
-		return ck_fail(err, rc == -CKPT_E_FORMAT ? CKPT_E_CORRUPT : -rc, file->path,
-			       inner.offset, "%s%s", rc == -CKPT_E_FORMAT ||
-			       rc == -CKPT_E_CORRUPT || rc == -CKPT_E_TRUNCATED ?
-			       "FILE_DAMAGED: " : "", inner.msg);
+		return rc;
 	if (!ck_val_int(ck_val_get(file->pt->doc.root, "mp_world_size"), &n) || n < 1 ||
 	    n > CKPT_ZERO_MAX_WORLD)
 		return ck_fail(err, CKPT_E_CORRUPT, file->path, CKPT_NO_OFFSET,
@@ -163,7 +160,6 @@ static int new_position(struct ds_par *par, uint32_t mp, struct ckpt_err *err)
 static int open_model(struct ds_pos *pos, struct ckpt_err *err)
 {
 	struct ds_step *ds = pos->ds;
-	struct ckpt_err inner = { 0 };
 	struct ds_file *file = NULL;
 	struct ck_val *const *item;
 	uint64_t n;
@@ -172,12 +168,9 @@ static int open_model(struct ds_pos *pos, struct ckpt_err *err)
 	for (uint64_t i = 0; i < ds->nfiles; i++)
 		if (ds->file[i].id.kind == DS_MODEL)
 			file = &ds->file[i];
-	rc = ck_ds_open_pt(ds, file, &inner);
+	rc = ck_ds_open_needed(ds, file, err);
 	if (rc)
-		return ck_fail(err, rc == -CKPT_E_FORMAT ? CKPT_E_CORRUPT : -rc, file->path,
-			       inner.offset, "%s%s", rc == -CKPT_E_FORMAT ||
-			       rc == -CKPT_E_CORRUPT || rc == -CKPT_E_TRUNCATED ?
-			       "FILE_DAMAGED: " : "", inner.msg);
+		return rc;
 	ds->model_file = file;
 	ds->model = file->pt->doc.root;
 	if (!ck_val_pairs(ds->model, &item, &n))
@@ -235,7 +228,7 @@ static void check_extra(const struct ds_par *par)
 int ck_ds_par_open(struct ds_step *whole, struct ckpt_err *err)
 {
 	struct ds_par *par;
-	uint32_t n;
+	uint32_t n = 0;
 	int rc = check_kinds(whole, err);
 
 	if (!rc)
@@ -266,14 +259,25 @@ int ck_ds_par_open(struct ds_step *whole, struct ckpt_err *err)
 	return rc ? rc : ck_ds_pipe_open(par, err);
 }
 
+/* Errors that say which files are of no use. */
+static uint64_t count_absent(const struct ck_findings *f)
+{
+	return (uint64_t)f->of_kind[CK_FINDING_RANK_FILE_MISSING] +
+	       f->of_kind[CK_FINDING_MODEL_FILE_MISSING] + f->of_kind[CK_FINDING_FILE_DAMAGED] +
+	       f->of_kind[CK_FINDING_NO_PERMISSION] + f->of_kind[CK_FINDING_RANK_FILE_SWAPPED];
+}
+
 int ck_ds_par_read(struct ds_par *par, int (*read)(struct ds_step *ds, struct ckpt_err *err),
 		   struct ckpt_err *err)
 {
 	int rc = 0;
 
 	for (uint32_t i = 0; !rc && i < par->npos; i++) {
+		const uint64_t before = count_absent(par->whole->f);
+
 		rc = read(par->pos[i].ds, err);
 		rc = ck_arena_why(&par->pos[i].ds->arena, rc, par->whole->at.where, err);
+		par->pos[i].incomplete |= count_absent(par->whole->f) > before;
 	}
 	return rc;
 }

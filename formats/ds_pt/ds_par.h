@@ -16,6 +16,7 @@ struct ds_pos {
 	struct ck_index ix;	/* of its local tensors */
 	bool has_ix;
 	uint32_t pp, tp;
+	bool incomplete;	/* an error says which of its files are of no use */
 	uint32_t *source, *member, *view;	/* their numbers in the whole index */
 };
 

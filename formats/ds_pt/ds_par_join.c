@@ -30,6 +30,15 @@ uint32_t ck_ds_par_rank(const struct ds_par *par, const struct ds_pos *pos, uint
 	return (pos->pp * pos->ds->world + dp) * par->ntp + pos->tp;
 }
 
+/* An error says which files of the stage are of no use, and what they lack follows from it. */
+static bool is_incomplete(const struct ds_par *par, uint32_t pp)
+{
+	for (uint32_t t = 0; t < par->ntp; t++)
+		if (ck_ds_pos(par, pp, t)->incomplete)
+			return true;
+	return false;
+}
+
 /* ---- files ---- */
 
 static uint32_t *new_numbers(uint64_t n)
@@ -266,6 +275,8 @@ static int join_state(struct join *j, uint32_t pp, const struct ds_tp_cut *cut, 
 	const struct ds_pos *odd = odd_one(j, pp, name, &has);
 	int rc = 0;
 
+	if (odd && !has && is_incomplete(j->par, pp))
+		return 0;
 	if (odd) {
 		ck_findings_add(f, CK_FINDING_RANKS_DISAGREE, odd->ds->model_file->path,
 				"%s of %s %s on tensor rank %u", name, t->name,
@@ -290,12 +301,32 @@ static int join_state(struct join *j, uint32_t pp, const struct ds_tp_cut *cut, 
 	return rc ? rc : join_copy(j, pp, cut, tensor, name, err);
 }
 
+/* States that the first tensor rank lacks. */
+static void check_states(struct join *j, uint32_t pp, const char *name)
+{
+	const struct ds_pos *first = ck_ds_pos(j->par, pp, 0);
+
+	for (uint32_t t = 1; !is_incomplete(j->par, pp) && t < j->par->ntp; t++) {
+		const struct ck_index *ix = &ck_ds_pos(j->par, pp, t)->ix;
+
+		for (uint32_t s = ix->tensor[j->local[t]].first_state; s != CK_NONE;
+		     s = ix->state[s].next)
+			if (ck_index_state_find(&first->ix, j->local[0], ix->state[s].name) ==
+			    CK_NONE)
+				ck_findings_add(j->par->whole->f, CK_FINDING_RANKS_DISAGREE,
+						first->ds->model_file->path, "%s of %.100s is "
+						"missing on tensor rank 0, and tensor rank %u has "
+						"it", ix->state[s].name, name, t);
+	}
+}
+
 static int join_states(struct join *j, uint32_t pp, const struct ds_tp_cut *cut, uint32_t tensor,
 		       struct ckpt_err *err)
 {
 	const struct ck_index *base = &ck_ds_pos(j->par, pp, 0)->ix;
 	int rc = 0;
 
+	check_states(j, pp, j->ix->tensor[tensor].name);
 	for (uint32_t s = base->tensor[j->local[0]].first_state; !rc && s != CK_NONE;
 	     s = base->state[s].next)
 		rc = join_state(j, pp, cut, tensor, base->state[s].name, err);
@@ -319,6 +350,8 @@ static bool find_locals(struct join *j, uint32_t pp, const char *name)
 			j->shape[t] = pos->ix.tensor[j->local[t]].shape;
 			continue;
 		}
+		if (!found && is_incomplete(j->par, pp))
+			return false;
 		ck_findings_add(j->par->whole->f, CK_FINDING_RANKS_DISAGREE,
 				pos->ds->model_file->path, "%.100s %s on tensor rank %u", name,
 				found ? "has another number of dimensions or another role" :
@@ -426,7 +459,7 @@ static void finish_stage(struct join *j, uint32_t pp)
 	for (uint32_t t = 1; t < j->par->ntp; t++) {
 		const struct ds_pos *pos = ck_ds_pos(j->par, pp, t);
 
-		for (uint64_t i = 0; i < pos->ix.ntensors; i++)
+		for (uint64_t i = 0; !is_incomplete(j->par, pp) && i < pos->ix.ntensors; i++)
 			if (!ck_index_find(base, pos->ix.tensor[i].name, &n))
 				ck_findings_add(j->par->whole->f, CK_FINDING_RANKS_DISAGREE,
 						pos->ds->model_file->path,

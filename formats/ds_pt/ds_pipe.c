@@ -210,7 +210,7 @@ static int open_layers(struct ds_par *par, struct ckpt_err *err)
 	for (uint32_t i = 0; !rc && i < par->nlayers; i++) {
 		struct ds_layer *l = &par->layer[i];
 
-		rc = ck_ds_open_pt(whole, &l->file, err);
+		rc = ck_ds_open_needed(whole, &l->file, err);
 		if (!rc && !ck_val_pairs(l->file.pt->doc.root, &item, &n))
 			rc = ck_fail(err, CKPT_E_CORRUPT, l->file.path, CKPT_NO_OFFSET,
 				     "this file holds no dictionary of a layer");
@@ -221,9 +221,13 @@ static int open_layers(struct ds_par *par, struct ckpt_err *err)
 
 /* ---- what is missing ---- */
 
+#define MOST_NAMED 200u		/* layers of a position */
+
 struct missing {
 	const struct ds_par *par;
-	const struct ds_pos *pos;
+	struct ds_pos *pos;
+	const char *name;	/* of the lowest such layer from 'from' on, or NULL */
+	uint32_t from, number;
 };
 
 static bool has_file(const struct ds_par *par, uint32_t number, uint32_t tp)
@@ -245,9 +249,17 @@ static bool has_tied(const struct ds_par *par, const char *key, uint32_t tp)
 	return false;
 }
 
+static bool has_layer(const struct ds_par *par, uint32_t number)
+{
+	for (uint32_t t = 0; t < par->ntp; t++)
+		if (has_file(par, number, t))
+			return true;
+	return false;
+}
+
 static bool see_missing(void *arg, const char *name, const struct ck_val *shape)
 {
-	const struct missing *m = arg;
+	struct missing *m = arg;
 	const bool tied = !strncmp(name, TIED, strlen(TIED));
 	uint32_t number;
 
@@ -255,10 +267,40 @@ static bool see_missing(void *arg, const char *name, const struct ck_val *shape)
 	if (tied ? has_tied(m->par, name + strlen(TIED), m->pos->tp) :
 		   !layer_of(name, &number) || has_file(m->par, number, m->pos->tp))
 		return true;
-	ck_findings_add(m->par->whole->f, CK_FINDING_MODEL_FILE_MISSING, m->par->whole->at.where,
-			"the layer file of %.100s and tensor rank %u is missing (was the copy "
-			"interrupted?)", name, m->pos->tp);
-	return false;
+	m->pos->incomplete = true;
+	if (tied && m->from)
+		return true;
+	if (tied) {
+		ck_findings_add(m->par->whole->f, CK_FINDING_MODEL_FILE_MISSING,
+				m->par->whole->at.where, "no layer file has %.100s on tensor rank "
+				"%u, which param_shapes of %s list (was the copy partial?)", name,
+				m->pos->tp, m->pos->ds->model_file->name);
+		return true;
+	}
+	if (number >= m->from && (!m->name || number < m->number) &&
+	    !has_layer(m->par, number)) {
+		m->name = name;
+		m->number = number;
+	}
+	return true;
+}
+
+/* Each layer of a position that no tensor rank has a file of, in rising order. */
+static void check_position(struct ds_par *par, struct ds_pos *pos)
+{
+	struct missing m = { .par = par, .pos = pos };
+
+	for (unsigned i = 0; i < MOST_NAMED; i++) {
+		m.name = NULL;
+		for_names(pos, see_missing, &m);
+		if (!m.name)
+			return;
+		ck_findings_add(par->whole->f, CK_FINDING_MODEL_FILE_MISSING, par->whole->at.where,
+				"layer_%02u-model_%02u-model_states.pt is missing; param_shapes of "
+				"%s list %.100s (was the copy partial?)", m.number, pos->tp,
+				pos->ds->model_file->name, m.name);
+		m.from = m.number + 1;
+	}
 }
 
 /* Every layer is on every tensor rank, and every parameter in a layer. */
@@ -270,18 +312,36 @@ static void check_layers(struct ds_par *par)
 				ck_findings_add(par->whole->f, CK_FINDING_MODEL_FILE_MISSING,
 						par->whole->at.where,
 						"layer_%02u-model_%02u-model_states.pt is missing; "
-						"another tensor rank has this layer",
+						"another tensor rank has this layer (was the copy "
+						"partial?)",
 						par->layer[i].number, t);
 	for (uint32_t i = 0; i < par->npos; i++)
-		for_names(&par->pos[i], see_missing, &(struct missing){ par, &par->pos[i] });
+		check_position(par, &par->pos[i]);
+}
+
+/* A layer may be of any stage if its file is another one's, or only a tensor rank has it. */
+static bool has_odd_layer(const struct ds_par *par)
+{
+	for (uint32_t i = 0; i < par->nlayers; i++)
+		if (ck_ds_is_swapped(&par->layer[i].file))
+			return true;
+	for (uint32_t i = 0; i < par->nlayers; i++)
+		for (uint32_t t = 0; t < par->ntp; t++)
+			if (!has_file(par, par->layer[i].number, t))
+				return true;
+	return false;
 }
 
 int ck_ds_pipe_open(struct ds_par *par, struct ckpt_err *err)
 {
 	int rc = open_layers(par, err);
+	bool odd;
 
 	for (uint32_t i = 0; !rc && i < par->nlayers; i++)
 		rc = place(par, &par->layer[i], err);
+	odd = !rc && has_odd_layer(par);
+	for (uint32_t i = 0; i < par->npos; i++)
+		par->pos[i].incomplete = odd;
 	par->no_layers = !par->nlayers && par->whole->no_shards;
 	if (!rc && !par->no_layers && ck_val_is_none(ck_val_get(par->pos[0].ds->model, "module")))
 		check_layers(par);

@@ -52,6 +52,27 @@ bool ck_ds_is_rank_named(const struct ds_step *ds, enum ds_kind kind, uint32_t r
 	return false;
 }
 
+bool ck_ds_is_swapped(const struct ds_file *file)
+{
+	return file->notes.of_kind[CK_FINDING_RANK_FILE_SWAPPED] != 0;
+}
+
+int ck_ds_why_swapped(const struct ds_step *ds, int rc, struct ckpt_err *err)
+{
+	const bool fits = rc == -CKPT_E_MISMATCH || rc == -CKPT_E_CORRUPT;
+
+	for (uint64_t i = 0; fits && i < ds->nfiles; i++)
+		for (uint64_t k = 0; k < ds->file[i].notes.n; k++) {
+			const struct ckpt_finding *one = &ds->file[i].notes.list[k];
+
+			if (strcmp(one->id, ck_finding_name(CK_FINDING_RANK_FILE_SWAPPED)))
+				continue;
+			ck_err_clear(err);
+			return ck_findings_fail(one, err);
+		}
+	return rc;
+}
+
 /*
  * An optimizer counts what the engine has not skipped; up to 0.12.6 one step more, which made its
  * states.  One that was reset counts from 0.  One count that fits is enough: param groups may be
