@@ -228,9 +228,12 @@ static const struct ds_pos *odd_one(struct join *j, uint32_t pp, const char *nam
 	return NULL;
 }
 
-/* Is the mean of the ranks' values the value of each, or a buffer the same on all? */
-static int check_equal(struct join *j, uint32_t pp, uint64_t numel, uint64_t most, bool *same_out,
-		       struct ckpt_err *err)
+/*
+ * Is the mean of the ranks' values the value of each, or what all ranks have the same on all?
+ * 'doubt': the answer where it is not known.
+ */
+static int check_equal(struct join *j, uint32_t pp, uint64_t numel, uint64_t most, bool doubt,
+		       bool *same_out, struct ckpt_err *err)
 {
 	const struct ds_par_state first = { ck_ds_pos(j->par, pp, 0), j->state[0], numel };
 	int rc = 0;
@@ -241,7 +244,7 @@ static int check_equal(struct join *j, uint32_t pp, uint64_t numel, uint64_t mos
 		bool known;
 
 		rc = ck_ds_par_same(j->par, &first, &one, most, same_out, &known, err);
-		*same_out &= known;
+		*same_out = known ? *same_out : doubt;
 	}
 	return rc;
 }
@@ -284,9 +287,16 @@ static int join_state(struct join *j, uint32_t pp, const struct ds_tp_cut *cut, 
 		return 0;
 	}
 	if (cut->kind == DS_TP_AVERAGE)
-		rc = check_equal(j, pp, t->numel, ALL_COMPARED, &same, err);
+		rc = check_equal(j, pp, t->numel, ALL_COMPARED, false, &same, err);
 	else if (!cut->nparts && t->role == CKPT_ROLE_BUFFER && j->par->ntp > 1)
-		rc = check_equal(j, pp, t->numel, MOST_COMPARED, &same, err);
+		rc = check_equal(j, pp, t->numel, MOST_COMPARED, false, &same, err);
+	else if (cut->kind == DS_TP_REPLICATED && j->par->given.given && j->par->ntp > 1)
+		rc = check_equal(j, pp, t->numel, MOST_COMPARED, true, &same, err);
+	if (!rc && !same && cut->kind == DS_TP_REPLICATED && t->role != CKPT_ROLE_BUFFER)
+		return ck_fail(err, CKPT_E_MISMATCH, t->name, CKPT_NO_OFFSET,
+			       "NAMES_WRONG: its %s differs between %u tensor ranks, but by %s "
+			       "each of them has all of it (a wrong pattern, or a damaged file)",
+			       name, j->par->ntp, j->par->given.where);
 	if (!rc && !same && cut->kind == DS_TP_AVERAGE)
 		return ck_fail(err, CKPT_E_LAYOUT, t->name, CKPT_NO_OFFSET,
 			       "LAYOUT_UNSUPPORTED: parameter_to_average_patterns asks for the "

@@ -1,6 +1,7 @@
 /* ds_tp_rules.c -- see ds_tp_rules.h: patterns out of values, and which of them a name matches. */
 #include "formats/ds_pt/ds_tp_rules.h"
 
+#include <inttypes.h>
 #include <string.h>
 
 #include "formats/ds_pt/ds_regex.h"
@@ -116,8 +117,12 @@ static int add_parts(struct ds_tp_rules *rules, const char *key, const struct ck
 	if (!ck_val_seq(v, &item, &n))
 		return no_list(rules, key, err);
 	for (uint64_t i = 0; !rc && i < n; i++)
-		rc = add_patterns(rules, key, DS_TP_PARTS, ck_val_get(item[i], "patterns"), item[i],
-				  err);
+		rc = ck_val_get(item[i], "patterns") ?
+		     add_patterns(rules, key, DS_TP_PARTS, ck_val_get(item[i], "patterns"), item[i],
+				  err) :
+		     ck_fail(err, CKPT_E_CORRUPT, rules->where, CKPT_NO_OFFSET,
+			     "NAMES_WRONG: entry %" PRIu64 " of '%s' has no list 'patterns'", i,
+			     key);
 	return rc;
 }
 
@@ -143,6 +148,32 @@ static int add_pairs(struct ds_tp_rules *rules, struct ds_tp_list *list, const s
 	return rc;
 }
 
+/* What is no dictionary would be read as an empty one. */
+static int check_dicts(const struct ds_tp_rules *rules, const struct ck_val *info,
+		       struct ckpt_err *err)
+{
+	static const char *const keys[] = {
+		"sub_param_shard_widths", "affine_map", "autotp_unsupported_parameter_patterns",
+	};
+	const struct ck_val *version = ck_val_get(info, "universal_checkpoint_version");
+	struct ck_val *const *item;
+	double number;
+	uint64_t n;
+
+	for (size_t i = 0; i < CK_ARRAY_LEN(keys); i++) {
+		const struct ck_val *v = ck_val_get(info, keys[i]);
+
+		if (v && !ck_val_is_none(v) && !ck_val_pairs(v, &item, &n))
+			return ck_fail(err, CKPT_E_CORRUPT, rules->where, CKPT_NO_OFFSET,
+				       "NAMES_WRONG: '%s' is not a dictionary (in JSON an object)",
+				       keys[i]);
+	}
+	if (version && !ck_val_is_none(version) && !ck_val_num(version, &number))
+		return ck_fail(err, CKPT_E_CORRUPT, rules->where, CKPT_NO_OFFSET,
+			       "NAMES_WRONG: 'universal_checkpoint_version' is not a number");
+	return 0;
+}
+
 static int read_affine(struct ds_tp_rules *rules, const struct ck_val *map, struct ckpt_err *err)
 {
 	double version = 1;
@@ -159,7 +190,7 @@ static int read_affine(struct ds_tp_rules *rules, const struct ck_val *map, stru
 int ck_ds_tp_rules_read(struct ds_tp_rules *rules, const struct ck_val *info,
 			struct ckpt_err *err)
 {
-	int rc = 0;
+	int rc = check_dicts(rules, info, err);
 
 	for (size_t i = 0; !rc && i < CK_ARRAY_LEN(lists); i++) {
 		const struct ck_val *v = ck_val_get(info, lists[i].key);
@@ -234,6 +265,14 @@ void ck_ds_tp_rules_release(struct ds_tp_rules *rules)
 	ck_map_release(&rules->list.literal);
 	ck_map_release(&rules->affine.literal);
 	ck_map_release(&rules->unsupported.literal);
+}
+
+const char *ck_ds_tp_key(enum ds_tp_kind kind)
+{
+	for (size_t i = 0; i < CK_ARRAY_LEN(lists); i++)
+		if (lists[i].kind == kind)
+			return lists[i].key;
+	return "no key";
 }
 
 /* Does the map of plain names say all of this rule and this name? */

@@ -7,6 +7,8 @@
 /* The first rule that a name matches, or NULL; '*other_out': one of another kind, or NULL. */
 struct ds_tp_rule *ck_ds_tp_find(const struct ds_tp_list *list, const char *name,
 				 struct ds_tp_rule **other_out);
+/* The key of universal_checkpoint_info that has patterns of that kind. */
+const char *ck_ds_tp_key(enum ds_tp_kind kind);
 /* False: whether the name matches this pattern of the list cannot be said. */
 bool ck_ds_tp_knows(const struct ds_tp_list *list, const char *name, const char **pattern_out);
 
