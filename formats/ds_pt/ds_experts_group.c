@@ -280,8 +280,10 @@ static int rename_expert(struct ds_step *ds, const struct ds_param *local, uint3
 		n++;
 	}
 	if (!n || *rest != '.' || layer->n % ep || i >= layer->n / ep)
-		return mismatch(ds, local->name, "the layer's experts, divided among the expert "
-				"ranks, have no such number", err);
+		return ck_fail(err, CKPT_E_MISMATCH, ds->at.where, CKPT_NO_OFFSET,
+			       "NAMES_WRONG: %.100s: each of %u expert ranks has experts from 0 "
+			       "on, and num_experts says %u of the layer (a model file of another "
+			       "run?)", local->name, ep, layer->n);
 	*out = *local;
 	out->name = ck_arena_printf(&ds->arena, "%.*s%u%s",
 				    (int)(mark - local->name + (ptrdiff_t)strlen(DS_EXPERT_MARK)),
@@ -334,20 +336,21 @@ static int count_ranks(struct ds_step *ds, uint32_t g, uint32_t *ep_out, bool *m
 	if (count < 1 || count > ds->world || ds->world % count)
 		return ck_fail(err, CKPT_E_MISMATCH, ds->optim_file->path, CKPT_NO_OFFSET,
 			       "LENGTH_WRONG: group %u is divided among %" PRId64 " ranks "
-			       "(partition_count), which is no part of %u ranks", g, count,
-			       ds->world);
+			       "(partition_count), and %u ranks wrote the step (a shard of another "
+			       "run?)", g, count, ds->world);
 	*ep_out = ds->world / (uint32_t)count;
 	*moe_out = ds->elastic ? *ep_out > 1 :
 		   ck_val_int(ck_val_get(group, "moe"), &moe) && moe;
 	if (!*moe_out && *ep_out > 1)
 		return ck_fail(err, CKPT_E_MISMATCH, ds->optim_file->path, CKPT_NO_OFFSET,
 			       "LENGTH_WRONG: group %u is divided among %" PRId64 " of %u ranks, "
-			       "and it is no group of experts", g, count, ds->world);
+			       "and it is no group of experts (a shard of another run?)", g, count,
+			       ds->world);
 	if (*moe_out && name && sscanf(name, "ep_size_%u", &named) == 1 && named != *ep_out)
 		return ck_fail(err, CKPT_E_MISMATCH, ds->optim_file->path, CKPT_NO_OFFSET,
 			       "LENGTH_WRONG: group %u is called %.60s, but partition_count "
-			       "%" PRId64 " of %u ranks means %u expert ranks", g, name, count,
-			       ds->world, *ep_out);
+			       "%" PRId64 " of %u ranks means %u expert ranks (a shard of another "
+			       "run?)", g, name, count, ds->world, *ep_out);
 	return 0;
 }
 
