@@ -141,6 +141,33 @@ static bool is_used_before(const struct ds_par *par, const struct ds_layer *l)
 	return false;
 }
 
+static bool see_any(void *arg, const char *name, const struct ck_val *shape)
+{
+	(void)name;
+	(void)shape;
+	*(bool *)arg = true;
+	return false;
+}
+
+/* DeepSpeed itself loads the files of its model's layers alone, and others may be beside them. */
+static void doubt_layer(const struct ds_par *par, const struct ds_layer *l)
+{
+	struct ck_val *const *item;
+	bool tensors = false, names = false;
+	uint64_t n;
+
+	ck_val_pairs(l->file.pt->doc.root, &item, &n);
+	for (uint64_t i = 0; i < n; i++)
+		tensors |= ck_val_tensor(item[2 * i + 1]) != NULL;
+	for (uint32_t pp = 0; pp < par->npp; pp++)
+		for_names(ck_ds_pos(par, pp, l->tp), see_any, &names);
+	if (tensors && names)
+		ck_findings_add(par->whole->f, CK_FINDING_NOT_IN_CHECKPOINT, l->file.path,
+				"no param_shapes list a parameter of layer %u, so it is frozen, or "
+				"left over from a run with more layers; its weights are taken as "
+				"part of the model", l->number);
+}
+
 static int place(struct ds_par *par, struct ds_layer *l, struct ckpt_err *err)
 {
 	struct has_layer h = { .number = l->number };
@@ -174,6 +201,7 @@ static int place(struct ds_par *par, struct ds_layer *l, struct ckpt_err *err)
 		l->pos = s.pos->ds->mp;
 		return 0;
 	}
+	doubt_layer(par, l);
 	l->pos = l->tp;	/* nothing of it is trained, or the step has no names: stage 0 */
 	return 0;
 }

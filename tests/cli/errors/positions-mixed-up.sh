@@ -46,3 +46,6 @@ cp -r "$tp" one && rm "$(shard one 1 1)" && both one
 cp -r "$tp" one && rm one/global_step2/*_mp_rank_01_optim* && both one
 cp -r "$tp" cut && truncate -s 900 "$(shard cut 1 1)" && both cut
 cp -r "$tp" cut && truncate -s 900 "$(model cut 1)" && both cut
+echo '* a layer file that is left over from a deeper model'
+cp -r "$P/ds0.19.8-pipe-z1-bf16-w4-tied/ckpt" deep && cp "$(layer "$pp" 5 0)" deep/global_step2
+zckpt verify deep 2>&1 | grep -v '^  '
