@@ -233,6 +233,10 @@ else
 	part "resumed by DeepSpeed after reshard (seed $seed)" \
 		"$python" "$here/resume_cases.py" --zckpt "$ZCKPT" $long --seed "$seed" \
 		--fixtures "$ZCKPT_FIXTURES" --old "$ZCKPT_VENV_OLD"
+	if [ -d "$ZCKPT_FIXTURES/parallel" ]; then
+		part "expert, tensor and pipeline parallel steps, resumed by DeepSpeed" \
+			"$python" "$here/parallel_resume.py" --zckpt "$ZCKPT" --fixtures "$ZCKPT_FIXTURES"
+	fi
 	part "universal checkpoints, to and from DeepSpeed (seed $seed)" \
 		"$python" "$here/universal_cases.py" --zckpt "$ZCKPT" $long --seed "$seed" \
 		--fixtures "$ZCKPT_FIXTURES" --old "$ZCKPT_VENV_OLD"
