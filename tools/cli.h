@@ -178,6 +178,7 @@ void out_findings_asked(const struct args *args, const struct ckpt *ck);
 /* Whether it said an error whose name is the first 'n' letters of 'id'. */
 int out_finding_is_said(const char *id, size_t n);
 uint64_t out_findings_count(const struct ckpt *ck, enum ckpt_severity severity);
+uint64_t out_findings_named(const struct ckpt *ck, const char *id);
 
 /* ---------------------------------------------------------------- JSON */
 

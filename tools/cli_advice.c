@@ -231,9 +231,8 @@ char *advice_next(const struct args *args, const char *path, struct ckpt *ck)
 	if (args->meant)
 		path = args->meant;
 	ckpt_info_get(ck, &info);
-	for (uint64_t i = 0; !ckpt_finding_get(ck, i, &f, NULL); i++)
-		if (!strcmp(f.id, "PLACEHOLDERS_ONLY"))
-			return advice_hollow(args, path);
+	if (out_findings_named(ck, "PLACEHOLDERS_ONLY"))
+		return advice_hollow(args, path);
 	if (cli_lone_shard(path))
 		return cli_strdup(cli_lone_shard(path));
 	for (uint64_t i = 0; !ckpt_finding_get(ck, i, &f, NULL); i++)

@@ -49,11 +49,8 @@ static void put_verdict(FILE *out, const struct view *view)
 {
 	const uint64_t warnings = out_findings_count(view->ck, CKPT_WARN);
 	char *why = verdict_of(view->ck, NULL, 1);
-	struct ckpt_finding f;
-	int part = 0;
+	const int part = out_findings_named(view->ck, "PART_OF_STEP") != 0;
 
-	for (uint64_t i = 0; !ckpt_finding_get(view->ck, i, &f, NULL); i++)
-		part |= !strcmp(f.id, "PART_OF_STEP");
 	fputs(why ? why : part ? "one file of a step" : "complete", out);
 	if (warnings)
 		fprintf(out, ", %" PRIu64 " warning%s", warnings, out_plural(warnings));

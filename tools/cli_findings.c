@@ -425,3 +425,13 @@ uint64_t out_findings_count(const struct ckpt *ck, enum ckpt_severity severity)
 		n += f.severity == severity;
 	return n;
 }
+
+uint64_t out_findings_named(const struct ckpt *ck, const char *id)
+{
+	struct ckpt_finding f;
+	uint64_t n = 0;
+
+	for (uint64_t i = 0; !ckpt_finding_get(ck, i, &f, NULL); i++)
+		n += !strcmp(f.id, id);
+	return n;
+}

@@ -451,26 +451,16 @@ static int check_source(struct reshard *r)
 		       out_name(sources->list[0]), info.format);
 }
 
-static uint64_t count_findings(const struct reshard *r, const char *id)
-{
-	struct ckpt_finding f;
-	uint64_t n = 0;
-
-	for (uint64_t i = 0; !ckpt_finding_get(r->verb.ck, i, &f, NULL); i++)
-		n += !strcmp(f.id, id);
-	return n;
-}
-
 static void say_notes(const struct reshard *r)
 {
-	const uint64_t n = count_findings(r, "CARRIED");
+	const uint64_t n = out_findings_named(r->verb.ck, "CARRIED");
 	unsigned minor = 0;
 
 	if (n)
 		cli_say("  %" PRIu64 " file%s of the tag folder %s not part of the step; %s copied "
 			"unchanged", n, n == 1 ? "" : "s", n == 1 ? "is" : "are",
 			n == 1 ? "it is" : "they are");
-	if (count_findings(r, "STATE_EMPTY"))
+	if (out_findings_named(r->verb.ck, "STATE_EMPTY"))
 		cli_say("note: the source has no optimizer states (moments), and so has "
 			"the result");
 	if (want.torch && sscanf(want.torch, "2.%u", &minor) == 1 && minor < 4)
