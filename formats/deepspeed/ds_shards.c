@@ -236,8 +236,9 @@ static int check_parallel(const struct ck_step *step, const struct ds_par *par,
 	if (want->world % par->npos)
 		return ck_fail(err, CKPT_E_USAGE, step->at.where, CKPT_NO_OFFSET,
 			       "%u ranks cannot hold tp %u x pp %u, which stay as they are; give a "
-			       "multiple of %u (--world)", want->world, par->ntp, par->npp,
-			       par->npos);
+			       "multiple of %u (--world), or make a universal checkpoint, which "
+			       "DeepSpeed loads at other sizes (--to universal)", want->world,
+			       par->ntp, par->npp, par->npos);
 	return 0;
 }
 
