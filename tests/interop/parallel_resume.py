@@ -24,11 +24,12 @@ import time
 import dsrank
 import torch
 import torch.distributed as dist
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
 import parallel_models
 
 STEPS = 2
+FOUR_HEADS = "autotp-four-kv-heads"     # save_four_heads() makes it
 TOLERANCE = 2e-3        # sums in another order, rounded to 16 bits
 LIMIT = 100             # seconds for one combination
 P = "ds0.19.8-"
@@ -71,7 +72,7 @@ def jobs():
            job("autotp-z2-bf16-w4-qwen2", world(2), tp=2, dp=1),
            job("autotp-z2-bf16-w4-qwen2", UNIVERSAL, tp=1, dp=2),
            job("autotp-z1-bf16-w4-llama", UNIVERSAL, tp=1, dp=2),
-           job("autotp-z1-bf16-w4-llama", UNIVERSAL, tp=2, dp=1),
+           job(FOUR_HEADS, UNIVERSAL, tp=4),
            # two KV heads: two of four tensor ranks have no attention, and torch divides by zero
            job("autotp-z1-bf16-w4-llama", UNIVERSAL, tp=4, train=False)]
     out += [job("megtp-z1-bf16-w4-uci", world(2), tp=2, dp=1),
@@ -217,7 +218,12 @@ def resume(j, rank, world):
 # ------------------------------------------------------------------ all of it
 def prepare(j, args, work):
     """Makes the folder. Returns "" or what zckpt said."""
-    j["fixture"] = os.path.join(args.fixtures, "parallel", j["case"])
+    made = j["case"] == P + FOUR_HEADS
+    if made and not os.path.isdir(os.path.join(work, "parallel")):
+        said = save_four_heads(args, work)
+        if said:
+            return said
+    j["fixture"] = os.path.join(work if made else args.fixtures, "parallel", j["case"])
     source = os.path.join(j["fixture"], "ckpt")
     rules = os.path.join(work, "rules.json")
     j["folder"] = source
@@ -229,6 +235,37 @@ def prepare(j, args, work):
         if done.returncode:
             return "zckpt reshard: exit %d: %s" % (done.returncode, done.stderr.strip()[-400:])
     return ""
+
+
+def save_four_heads(args, work):
+    """A fixture of AutoTP 2 whose model can be divided by four: the fixtures have two KV heads.
+    Returns "" or what DeepSpeed said."""
+    with open(os.path.join(args.fixtures, "parallel", P + "autotp-z1-bf16-w4-llama", "case.json")) as f:
+        facts = json.load(f)
+    facts["spec"]["model"]["kv"] = 4
+    folder = os.path.join(work, "parallel", P + FOUR_HEADS)
+    os.makedirs(folder)
+
+    def train(rank, size):
+        j = job(FOUR_HEADS, None, tp=2)
+        engine = parallel_models.build(j, facts, rank)
+        for step in range(facts["data_step"]):
+            parallel_models.train_step(engine, facts, step, j)
+        engine.save_checkpoint(os.path.join(folder, "ckpt"))
+        every = [None] * size
+        dist.all_gather_object(every, {n + "|" + what: t.clone() for n, _, what, t in live(engine)})
+        facts["next_losses"] = [parallel_models.train_step(engine, facts, facts["data_step"] + i, j)
+                                for i in range(STEPS)]
+        if rank:
+            return
+        truth = {}
+        for key, t in every[0].items():
+            cut = facts["merged"].get(key.split("|")[0])
+            truth[key] = torch.cat([e[key] for e in every], int(cut[-1])) if cut else t
+        save_file(truth, os.path.join(folder, "truth.safetensors"))
+        with open(os.path.join(folder, "case.json"), "w") as f:
+            json.dump(facts, f)
+    return dsrank.fork_ranks(2, train)
 
 
 def title(j):
