@@ -68,7 +68,6 @@ def jobs():
            job("moe-z2-fp16-w2-ep2", world(4, "--ep", "1"), ep=1, dp=4),
            job("autoep-z1-bf16-w4-qwen3moe", world(4, "--ep", "4"), ep=4, dp=4),
            job("autoep-z2-bf16-w2-mixtral", world(2, "--ep", "1"), ep=1, dp=2),
-           job("autotp-z1-bf16-w4-llama", world(2), tp=2, dp=1),
            job("autotp-z2-bf16-w4-qwen2", world(2), tp=2, dp=1),
            job("autotp-z2-bf16-w4-qwen2", UNIVERSAL, tp=1, dp=2),
            job("autotp-z1-bf16-w4-llama", UNIVERSAL, tp=1, dp=2),
