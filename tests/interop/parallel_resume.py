@@ -70,6 +70,7 @@ def jobs():
            job("autoep-z2-bf16-w2-mixtral", world(2, "--ep", "1"), ep=1, dp=2),
            job("autotp-z2-bf16-w4-qwen2", world(2), tp=2, dp=1),
            job("autotp-z2-bf16-w4-qwen2", UNIVERSAL, tp=1, dp=2),
+           job("autotp-z2-bf16-w4-qwen2", world(2, "--tp", "1"), dp=2),
            job("autotp-z1-bf16-w4-llama", UNIVERSAL, tp=1, dp=2),
            job(FOUR_HEADS, UNIVERSAL, tp=4),
            # two KV heads: two of four tensor ranks have no attention, and torch divides by zero
