@@ -121,8 +121,10 @@ near 4e-3 && good || { bad 'moved between CPU ranks and GPUs'; diff want steps; 
 # ---- waits
 # forgotten K: 0 if reported
 forgotten() {
-	rm -rf gpu
-	FAKE_GPU_DROP_WAIT=$1 train cuda 2 "$stage" 1 fp32 llama3 --steps 2 --save gpu && return 1
+	rm -rf gpu report
+	FAKE_GPU_REPORT=$PWD/report FAKE_GPU_DROP_WAIT=$1 \
+		train cuda 2 "$stage" 1 fp32 llama3 --steps 2 --save gpu && return 1
+	cat report >> said
 	grep -q 'a wait is missing' said || bad "wait $1 of stage $stage: another end"
 }
 for stage in 2 3; do

@@ -24,6 +24,7 @@
  *	FAKE_GPUS=N		devices to be seen (default 8), of those in CUDA_VISIBLE_DEVICES
  *	FAKE_GPU_BYTES=N[KMG]	memory of a device (default 16G)
  *	FAKE_GPU_RACES=0	do not look for missing waits: the bits will show them
+ *	FAKE_GPU_REPORT=FILE	what ends a process is appended to it
  *	FAKE_GPU_DROP_WAIT=K	the K-th wait of a stream for an event is skipped, and reported
  *	FAKE_GPU_STATS=1	print at the end what was done, on stderr
  *	FAKE_NCCL_TIMEOUT=S	seconds until a rank that waits for another gives up (default 120)

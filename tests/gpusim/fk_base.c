@@ -8,14 +8,20 @@
 
 void fk_die(const char *fmt, ...)
 {
+	const char *path = getenv("FAKE_GPU_REPORT");
+	FILE *report = path ? fopen(path, "a") : NULL;
+	char text[2048];
 	va_list ap;
 
-	fflush(stdout);
-	fputs("fake GPU: ", stderr);
 	va_start(ap, fmt);
-	vfprintf(stderr, fmt, ap);
+	vsnprintf(text, sizeof(text), fmt, ap);
 	va_end(ap);
-	fputc('\n', stderr);
+	if (report) {	/* a launcher that kills its ranks may lose the last lines of one */
+		fprintf(report, "fake GPU: %s\n", text);
+		fclose(report);
+	}
+	fflush(stdout);
+	fprintf(stderr, "fake GPU: %s\n", text);
 	fflush(stderr);
 	abort();
 }
