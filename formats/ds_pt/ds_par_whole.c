@@ -219,7 +219,16 @@ static int join_files(struct joining *j, struct ckpt_err *err)
 	return 0;
 }
 
-/* A state that joins on no stage is named once. */
+static bool is_listed(const struct ck_step *step, const struct ck_step_unjoined *one)
+{
+	for (uint32_t i = 0; i < step->nunjoined; i++)
+		if (step->unjoined[i].group == one->group &&
+		    !strcmp(step->unjoined[i].state, one->state))
+			return true;
+	return false;
+}
+
+/* Stages have the same states that do not join, and each is listed once. */
 static int join_unjoined(struct joining *j, struct ckpt_err *err)
 {
 	struct ck_step *out = j->out;
@@ -233,7 +242,8 @@ static int join_unjoined(struct joining *j, struct ckpt_err *err)
 		return ck_fail_nomem(err, "a list of states", n);
 	for (uint32_t pp = 0; pp < j->whole->parts->npp; pp++)
 		for (uint32_t i = 0; i < j->stage[pp].nunjoined; i++)
-			out->unjoined[out->nunjoined++] = j->stage[pp].unjoined[i];
+			if (!is_listed(out, &j->stage[pp].unjoined[i]))
+				out->unjoined[out->nunjoined++] = j->stage[pp].unjoined[i];
 	return 0;
 }
 
