@@ -14,9 +14,10 @@
 static struct {
 	const char *stage, *new_tag, *ds_version, *torch, *device, *layout;
 	struct words drop_state;
-	uint64_t world, sub_group_size, ep, tp;
+	uint64_t world, sub_group_size, ep, tp, pp;
 	int reset_optimizer, to, round_robin;
-} want = { .round_robin = -1, .world = OPT_UNSET, .tp = OPT_UNSET };
+} want = { .round_robin = -1, .world = OPT_UNSET, .tp = OPT_UNSET,
+	   .pp = OPT_UNSET };
 
 /* --to: a form; a number was meant as one of ranks. */
 static int set_form(const struct opt_call *call, const struct opt *opt, const char *text)
@@ -55,6 +56,7 @@ static const struct opt own[] = {
 	  "DeepSpeed's experts: expert ranks of the result (default: the source's)", OPT_RARE },
 	{ "tp", 0, OPT_COUNT, &want.tp, "1",
 	  "join the slices of a tensor parallel step, for DeepSpeed without them", OPT_RARE },
+	{ "pp", 0, OPT_COUNT, &want.pp, "N", "", OPT_HIDDEN },
 	{ "sub-group-size", 0, OPT_COUNT, &want.sub_group_size, "N",
 	  "stage 3: as in the configuration that will resume", OPT_RARE },
 	{ "round-robin", 0, OPT_FLAG, &want.round_robin, NULL,
@@ -334,10 +336,11 @@ static int parse_options(struct reshard *r)
 		return cli_wrong(&cmd_reshard, "--ep %" PRIu64 ": %s", want.ep, want.to ?
 				 "it is of DeepSpeed steps, not of other forms (--to)" :
 				 "a step has 1 to 4096 expert ranks");
-	if (!status && want.tp != OPT_UNSET && want.tp != 1)
-		return cli_wrong(&cmd_reshard, "--tp %" PRIu64 ": slices are joined (--tp 1), not "
-				 "cut again; DeepSpeed itself loads the universal form at another "
-				 "number of tensor ranks (--to universal)", want.tp);
+	if (!status && (want.pp != OPT_UNSET || (want.tp != OPT_UNSET && want.tp != 1)))
+		return cli_wrong(&cmd_reshard, "reshard cuts no step into other tensor ranks or "
+				 "stages: it joins slices (--tp 1), with --to dcp, native or "
+				 "fsdp-ranks stages too; DeepSpeed itself loads the universal form "
+				 "at other sizes (--to universal)");
 	if (!status)
 		status = check_form();
 	if (!status)

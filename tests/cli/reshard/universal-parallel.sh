@@ -3,6 +3,7 @@ src=$FIXTURES/parallel/ds0.19.8-megtp-z1-bf16-w4-uci
 zckpt reshard --to universal --world 8 "$src/ckpt" out; echo "exit $?"
 zckpt reshard --to universal --stage 2 "$src/ckpt" out; echo "exit $?"
 zckpt reshard --tp 2 "$src/ckpt" out; echo "exit $?"
+zckpt reshard --pp 1 "$src/ckpt" out; echo "exit $?"
 pipe=$FIXTURES/parallel/ds0.19.8-pipe-z1-bf16-w8-tp2-tied
 zckpt reshard --tp 1 --world 2 "$pipe/ckpt" out; echo "exit $?"
 zckpt reshard --world 2 "$pipe/universal" out; echo "exit $?"
