@@ -4,6 +4,7 @@
  */
 #include <dirent.h>
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -63,22 +64,31 @@ static void count(uint64_t *n, char **first, const char *path)
 		*first = cli_strdup(path);
 }
 
+static int no_dots(const struct dirent *e)
+{
+	return strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0;
+}
+
+/* In order of names, so that "the first" is the same on every file system. */
+static int by_name(const struct dirent **a, const struct dirent **b)
+{
+	return strcmp((*a)->d_name, (*b)->d_name);
+}
+
 static void scan(struct doctor *d, const char *dir, int depth)
 {
-	DIR *list = opendir(dir);
-	const struct dirent *e;
+	struct dirent **list;
+	const int n = scandir(dir, &list, no_dots, by_name);
 	struct stat st;
 
-	if (!list) {
+	if (n < 0) {
 		count(&d->unreadable, &d->unreadable_at, dir);
 		return;
 	}
-	while ((e = readdir(list)) != NULL) {
-		char *path;
+	for (int i = 0; i < n; i++) {
+		const struct dirent *e = list[i];
+		char *path = cli_format("%s/%s", dir, e->d_name);
 
-		if (!strcmp(e->d_name, ".") || !strcmp(e->d_name, ".."))
-			continue;
-		path = cli_format("%s/%s", dir, e->d_name);
 		if (stat(path, &st))
 			st.st_mode = 0;
 		if (S_ISDIR(st.st_mode) && depth < DEPTH)
@@ -96,8 +106,9 @@ static void scan(struct doctor *d, const char *dir, int depth)
 				count(&d->pointers, &d->pointer_at, path);
 		}
 		cli_free(path);
+		free(list[i]);
 	}
-	closedir(list);
+	free(list);
 }
 
 /* ", and 3 more", or "". */
