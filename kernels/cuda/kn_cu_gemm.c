@@ -20,6 +20,7 @@
 #include <string.h>
 
 #include "kernels/cuda/kn_cu_gemm_impl.h"
+#include "kernels/include/kn_cuda_fp8.h"
 
 #define MOST_TRIES 32u
 
@@ -68,6 +69,14 @@ int kn_cu_gemm_type(enum kn_type type)
 static cudaDataType_t cuda_type(uint32_t type)
 {
 	return type == KN_F32 ? CUDA_R_32F : type == KN_BF16 ? CUDA_R_16BF : CUDA_R_16F;
+}
+
+/* Of A or B. */
+static cudaDataType_t factor_type(const struct kn_cu_gemm_key *key, uint32_t e5m2)
+{
+	if (key->flags & KN_GEMM8)
+		return key->flags & e5m2 ? CUDA_R_8F_E5M2 : CUDA_R_8F_E4M3;
+	return cuda_type(key->type);
 }
 
 static size_t type_bytes(enum kn_type type)
@@ -148,7 +157,22 @@ void kn_cu_gemm_plan_release(struct kn_cu_gemm_plan *p)
 	memset(p, 0, sizeof(*p));
 }
 
-static cublasStatus_t desc_new(cublasLtMatmulDesc_t *out, const struct kn_cu_gemm_key *key)
+/* Scales: any place of the device will do until there is a product. */
+static cublasStatus_t desc_new8(cublasLtMatmulDesc_t desc, uint32_t flags, const void *scale)
+{
+	const int8_t fast = !!(flags & KN_CU_FP8_FAST);
+	cublasStatus_t rc = cublasLtMatmulDescSetAttribute(desc, CUBLASLT_MATMUL_DESC_FAST_ACCUM,
+							   &fast, sizeof(fast));
+
+	if (!rc)
+		rc = cublasLtMatmulDescSetAttribute(desc, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER,
+						    &scale, sizeof(scale));
+	return rc ? rc : cublasLtMatmulDescSetAttribute(desc, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER,
+							&scale, sizeof(scale));
+}
+
+static cublasStatus_t desc_new(cublasLtMatmulDesc_t *out, const struct kn_cu_gemm_key *key,
+			       const void *scale)
 {
 	const cublasComputeType_t comp =
 		key->flags & KN_CU_GEMM_TF32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
@@ -163,14 +187,14 @@ static cublasStatus_t desc_new(cublasLtMatmulDesc_t *out, const struct kn_cu_gem
 	if (!rc)
 		rc = cublasLtMatmulDescSetAttribute(*out, CUBLASLT_MATMUL_DESC_TRANSB, &second,
 						    sizeof(second));
-	return rc;
+	return rc || !(key->flags & KN_GEMM8) ? rc : desc_new8(*out, key->flags, scale);
 }
 
 /* Row-major [rows, cols] as it is stored. */
-static cublasStatus_t layout_new(cublasLtMatrixLayout_t *out, uint32_t type, uint64_t rows,
+static cublasStatus_t layout_new(cublasLtMatrixLayout_t *out, cudaDataType_t type, uint64_t rows,
 				 uint64_t cols, uint64_t ld)
 {
-	return cublasLtMatrixLayoutCreate(out, cuda_type(type), cols, rows, (int64_t)ld);
+	return cublasLtMatrixLayoutCreate(out, type, cols, rows, (int64_t)ld);
 }
 
 int kn_cu_gemm_plan_init(struct kn_cu_gemm *g, struct kn_cu_gemm_plan *p,
@@ -181,15 +205,17 @@ int kn_cu_gemm_plan_init(struct kn_cu_gemm *g, struct kn_cu_gemm_plan *p,
 
 	memset(p, 0, sizeof(*p));
 	p->key = *k;
-	rc = desc_new(&p->desc, k);
+	rc = desc_new(&p->desc, k, g->work);
 	if (!rc)
-		rc = layout_new(&p->a, k->type, ta ? k->k : k->m, ta ? k->m : k->k, k->lda);
+		rc = layout_new(&p->a, factor_type(k, KN_GEMM8_A_E5M2), ta ? k->k : k->m,
+				ta ? k->m : k->k, k->lda);
 	if (!rc)
-		rc = layout_new(&p->b, k->type, tb ? k->n : k->k, tb ? k->k : k->n, k->ldb);
+		rc = layout_new(&p->b, factor_type(k, KN_GEMM8_B_E5M2), tb ? k->n : k->k,
+				tb ? k->k : k->n, k->ldb);
 	if (!rc)
-		rc = layout_new(&p->c, k->out, k->m, k->n, k->ldc);
+		rc = layout_new(&p->c, cuda_type(k->out), k->m, k->n, k->ldc);
 	if (!rc)
-		rc = layout_new(&p->d, k->out, k->m, k->n, k->ldd);
+		rc = layout_new(&p->d, cuda_type(k->out), k->m, k->n, k->ldd);
 	if (!rc)
 		return 0;
 	kn_cu_gemm_plan_release(p);
@@ -289,6 +315,17 @@ static int plan_choose(struct kn_cu_gemm *g, const struct kn_cu_gemm_key *key,
 	return rc;
 }
 
+int kn_cu_gemm_plan_for(struct kn_cu_gemm *g, const struct kn_cu_gemm_key *key,
+			struct kn_cu_gemm_plan **plan_out)
+{
+	struct kn_cu_gemm_plan *p = plan_find(g, key);
+
+	if (!p)
+		return plan_choose(g, key, plan_out);
+	*plan_out = p;
+	return 0;
+}
+
 size_t kn_cu_gemm_count(const struct kn_cu_gemm *g)
 {
 	return g->count;
@@ -341,9 +378,9 @@ void kn_cu_gemm_free(struct kn_cu_gemm *g)
 
 /* ---------------------------------------------------------------- running */
 
-static cublasStatus_t launch(const struct kn_cu_gemm *g, const struct kn_cu_gemm_plan *p,
-			     const cublasLtMatmulAlgo_t *algo, float alpha, const void *a,
-			     const void *b, const void *c, void *d, cudaStream_t stream)
+cublasStatus_t kn_cu_gemm_launch(const struct kn_cu_gemm *g, const struct kn_cu_gemm_plan *p,
+				 const cublasLtMatmulAlgo_t *algo, float alpha, const void *a,
+				 const void *b, const void *c, void *d, cudaStream_t stream)
 {
 	const int add = !!(p->key.flags & KN_GEMM_ADD);
 	const float beta = add ? 1.f : 0.f;
@@ -381,13 +418,10 @@ int kn_cu_gemm_run(struct kn_cu_gemm *g, const struct kn_cu_mm *mm, float alpha,
 	if (!mm->k)
 		return run_empty(g, mm, c, d, stream);
 	key_init(&key, mm, alignment(a, b, add ? c : d, d));
-	p = plan_find(g, &key);
-	if (!p) {
-		rc = plan_choose(g, &key, &p);
-		if (rc)
-			return rc;
-	}
-	st = launch(g, p, &p->algo, alpha, a, b, c, d, stream);
+	rc = kn_cu_gemm_plan_for(g, &key, &p);
+	if (rc)
+		return rc;
+	st = kn_cu_gemm_launch(g, p, &p->algo, alpha, a, b, c, d, stream);
 	return st ? fail_blas(g, "cublasLtMatmul", st) : 0;
 }
 
@@ -434,7 +468,7 @@ static cudaError_t time_turn(const struct kn_cu_gemm *g, const struct kn_cu_gemm
 
 	*st_out = CUBLAS_STATUS_SUCCESS;
 	for (unsigned i = 0; i < runs && !rc && !*st_out; i++)
-		*st_out = launch(g, p, algo, 1, o->a, o->b, o->c, o->d, o->stream);
+		*st_out = kn_cu_gemm_launch(g, p, algo, 1, o->a, o->b, o->c, o->d, o->stream);
 	if (!rc)
 		rc = cudaEventRecord(t->end, o->stream);
 	if (!rc)

@@ -8,6 +8,11 @@
 
 #include "kernels/include/kn_cuda_gemm.h"
 
+/* Of kn_cu_gemm_key.flags besides the caller's: A and B are of 8 bits, 'type' is that of D. */
+#define KN_GEMM8 256u
+#define KN_GEMM8_A_E5M2 512u
+#define KN_GEMM8_B_E5M2 1024u
+
 /* What an algorithm was chosen for.  Compared as bytes: no padding. */
 struct kn_cu_gemm_key {
 	uint64_t m, n, k, lda, ldb, ldc, ldd;
@@ -47,5 +52,12 @@ void kn_cu_gemm_plan_release(struct kn_cu_gemm_plan *p);
 /* Takes *p over on success, in the place of an older plan of its key. */
 int kn_cu_gemm_plan_keep(struct kn_cu_gemm *g, struct kn_cu_gemm_plan *p,
 			 struct kn_cu_gemm_plan **kept_out);
+
+/* The plan of a key, chosen where it is new. */
+int kn_cu_gemm_plan_for(struct kn_cu_gemm *g, const struct kn_cu_gemm_key *key,
+			struct kn_cu_gemm_plan **plan_out);
+cublasStatus_t kn_cu_gemm_launch(const struct kn_cu_gemm *g, const struct kn_cu_gemm_plan *p,
+				 const cublasLtMatmulAlgo_t *algo, float alpha, const void *a,
+				 const void *b, const void *c, void *d, cudaStream_t stream);
 
 #endif

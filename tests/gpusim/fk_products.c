@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "kernels/include/kn_cuda_attn.h"
+#include "kernels/include/kn_cuda_fp8.h"
 #include "kernels/include/kn_cuda_gemm.h"
 #include "tests/gpusim/fk_kernels.h"
 
@@ -94,6 +95,63 @@ int kn_cu_gemm_run(struct kn_cu_gemm *g, const struct kn_cu_mm *mm, float alpha,
 		return KN_CU_GEMM_LIB;
 	note(g, mm);
 	return fk_launch(stream, __func__, run_mm, &m, sizeof(m), use, FK_LEN(use));
+}
+
+struct mm8 {
+	struct kn_cu_mm8 s;
+	const uint8_t *a, *b;
+	const struct kn_cu_fp8_scale *as, *bs;
+	const void *c;
+	void *d;
+};
+
+static float *wide8(const uint8_t *x, enum kn_fp8 of, size_t n)
+{
+	float *y = fk_room(n * sizeof(*y));
+
+	for (size_t i = 0; i < n; i++)
+		y[i] = kn_fp8_wide(x[i], of);
+	return y;
+}
+
+static void run_mm8(const void *args)
+{
+	const struct mm8 *m = args;
+	const struct kn_cu_mm8 *s = &m->s;
+	float *a = wide8(m->a, s->a, s->m * s->k), *b = wide8(m->b, s->b, s->n * s->k);
+	float *d = fk_room(s->m * s->n * sizeof(*d));
+
+	kn_gemm(KN_GEMM_TB, s->m, s->n, s->k, a, s->k, b, s->k, d, s->n);
+	kn_scale(d, d, m->as->inverse * m->bs->inverse, s->m * s->n);
+	if (m->c) {
+		float *c = fk_columns(m->c, s->out, s->m, s->ldc, 0, s->n);
+
+		kn_add(d, d, c, s->m * s->n, KN_F32);
+		free(c);
+	}
+	fk_put_columns(m->d, s->out, s->m, s->ldd, 0, s->n, d);
+	free(a);
+	free(b);
+}
+
+int kn_cu_gemm_run8(struct kn_cu_gemm *g, const struct kn_cu_mm8 *mm, const void *a,
+		    const struct kn_cu_fp8_scale *as, const void *b,
+		    const struct kn_cu_fp8_scale *bs, const void *c, void *d,
+		    struct CUstream_st *stream)
+{
+	const struct mm8 m = { *mm, a, b, as, bs, c, d };
+	const struct fk_use use[] = {
+		FK_R(a, mm->m * mm->k), FK_R(b, mm->n * mm->k),
+		FK_R(&as->inverse, sizeof(as->inverse)), FK_R(&bs->inverse, sizeof(bs->inverse)),
+		FK_R(c, fk_span(mm->out, mm->m, mm->ldc, mm->n)),
+		FK_W(d, fk_span(mm->out, mm->m, mm->ldd, mm->n)), FK_W(g->work, g->bytes),
+	};
+
+	if (!kn_cu_gemm_fits8(mm, c, d) || (mm->a == KN_E5M2 && mm->b == KN_E5M2) ||
+	    !fk_is_type(mm->out) || !(mm->flags & KN_GEMM_ADD) != !c ||
+	    (c == d && c && mm->out != KN_F32) || (uintptr_t)a % 16 || (uintptr_t)b % 16)
+		return KN_CU_GEMM_LIB;
+	return fk_launch(stream, __func__, run_mm8, &m, sizeof(m), use, FK_LEN(use));
 }
 
 int kn_cu_gemm_tune(struct kn_cu_gemm *g, const struct kn_cu_mm *mm, unsigned tries, const void *a,
