@@ -58,8 +58,14 @@ static void forward_mm(struct layer *l, void *y, size_t ld, const void *x, const
 		.flags = KN_GEMM_TB | (add ? KN_GEMM_ADD : 0), .m = l->n, .n = out, .k = in,
 		.lda = in, .ldb = in, .ldc = ld, .ldd = ld, .type = l->type, .out = l->type,
 	};
+	const struct en_cuda_linear of = {
+		.n = l->n, .in = in, .out = out, .ld = ld, .x = x, .w = w, .add = add, .d = y,
+	};
+	int rc = 0;
 
-	if (!l->rc)
+	if (!l->rc && en_cuda_fp8_forward(l->c, &of, &rc))
+		note(l, rc, "a product of 8-bit numbers");
+	else if (!l->rc)
 		note(l, kn_cu_gemm_run(l->c->gemm, &mm, 1, x, w, add, y, l->c->work), "a product");
 }
 
@@ -71,8 +77,14 @@ static void input_mm(struct layer *l, void *dx, const void *dy, size_t ld, const
 		.flags = add ? KN_GEMM_ADD : 0, .m = l->n, .n = in, .k = out, .lda = ld, .ldb = in,
 		.ldc = in, .ldd = in, .type = l->type, .out = l->type,
 	};
+	const struct en_cuda_linear of = {
+		.n = l->n, .in = in, .out = out, .ld = ld, .dy = dy, .w = w, .add = add, .d = dx,
+	};
+	int rc = 0;
 
-	if (!l->rc)
+	if (!l->rc && en_cuda_fp8_input(l->c, &of, &rc))
+		note(l, rc, "a product of 8-bit numbers");
+	else if (!l->rc)
 		note(l, kn_cu_gemm_run(l->c->gemm, &mm, 1, dy, w, add, dx, l->c->work),
 		     "a product");
 }
@@ -85,8 +97,14 @@ static void weight_mm(struct layer *l, void *dw, const void *dy, size_t ld, cons
 		.flags = KN_GEMM_TA, .m = out, .n = in, .k = l->n, .lda = ld, .ldb = in,
 		.ldd = in, .type = l->type, .out = l->c->z.opts.wire,
 	};
+	const struct en_cuda_linear of = {
+		.n = l->n, .in = in, .out = out, .ld = ld, .x = x, .dy = dy, .d = dw,
+	};
+	int rc = 0;
 
-	if (!l->rc)
+	if (!l->rc && en_cuda_fp8_weight(l->c, &of, &rc))
+		note(l, rc, "a product of 8-bit numbers");
+	else if (!l->rc)
 		note(l, kn_cu_gemm_run(l->c->gemm, &mm, 1, dy, x, NULL, dw, l->c->work),
 		     "a product");
 }
@@ -281,6 +299,7 @@ int en_cuda_run_forward(struct en_cuda *c, const struct en_batch *b, const void 
 
 	if (rc)
 		return rc;
+	en_cuda_fp8_layer(c, (uint32_t)(kept - c->kept), params, NULL);
 	norm(&l, h_in, kept->rstd_in, x, EN_NORM_IN);
 	project(&l, kept->qkv, h_in);
 	turn(&l, kept);
@@ -358,6 +377,7 @@ int en_cuda_run_backward(struct en_cuda *c, const struct en_batch *b, const void
 	if (rc)
 		return rc;
 	l.grads = grads;
+	en_cuda_fp8_layer(c, (uint32_t)(kept - c->kept), params, grads);
 	mlp_back(&l, kept);
 	attention_back(&l, x, kept);
 	return end(&l, err);

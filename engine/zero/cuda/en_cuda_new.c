@@ -319,6 +319,17 @@ static int new_host(struct en_cuda *c, struct ckpt_err *err)
 	return en_cuda_cuda(rc, "memory of the host", err);
 }
 
+static int check_fp8(const struct en_cuda *c, const struct cudaDeviceProp *prop,
+		     struct ckpt_err *err)
+{
+	if (!c->cuda.fp8 || prop->major > 8 || (prop->major == 8 && prop->minor >= 9))
+		return 0;
+	return ck_fail(err, CKPT_E_UNSUPPORTED, "GPU", CKPT_NO_OFFSET,
+		       "--fp8 needs compute capability 8.9 or later (Ada, Hopper, Blackwell), and "
+		       "%.80s has %d.%d; without --fp8 it trains in bf16", prop->name, prop->major,
+		       prop->minor);
+}
+
 static int open_device(struct en_cuda *c, struct ckpt_err *err)
 {
 	struct cudaDeviceProp prop;
@@ -335,7 +346,12 @@ static int open_device(struct en_cuda *c, struct ckpt_err *err)
 		rc = (int)cudaStreamCreateWithPriority(&c->move, cudaStreamNonBlocking, high);
 	if (rc)
 		return en_cuda_cuda(rc, "the device", err);
-	snprintf(c->text, sizeof(c->text), "%.80s", prop.name);
+	rc = check_fp8(c, &prop, err);
+	if (rc)
+		return rc;
+	snprintf(c->text, sizeof(c->text), "%.80s%s%s", prop.name,
+		 c->cuda.fp8 ? ", layers' products in fp8, " : "",
+		 c->cuda.fp8 ? en_cuda_fp8_name(c->cuda.fp8) : "");
 	rc = en_cuda_event(&c->updated, err);
 	if (!rc)
 		rc = en_cuda_event(&c->loss_ready, err);
@@ -365,7 +381,9 @@ int en_cuda_take_memory(struct en_cuda *c, struct ckpt_err *err)
 		rc = new_reduces(c, err);
 	if (!rc)
 		rc = new_acts(c, err);
-	return rc ? rc : new_work(c, err);
+	if (!rc)
+		rc = new_work(c, err);
+	return rc ? rc : en_cuda_fp8_new(c, err);
 }
 
 int en_cuda_plan_most(struct en_cuda *c, struct ckpt_err *err)
@@ -438,6 +456,7 @@ void en_cuda_free(struct en_zero *z)
 	free_events(c);
 	free_blocks(c);
 	en_cuda_off_free(c);
+	en_cuda_fp8_free(c);
 	ck_free(c->gather);
 	ck_free(c->x);
 	ck_free(c->kept);

@@ -338,6 +338,7 @@ int en_cuda_off_end(struct en_adam *a, struct ckpt_err *err)
 	struct en_cuda *c = en_cuda_of(a->z);
 	int rc;
 
+	en_cuda_fp8_stale(c);
 	en_trace_rest(c->z.trace, EN_TRACE_HOST);
 	rc = en_cuda_after(c->work, c->off->up, c->off->by, err);
 	if (!rc)

@@ -3,11 +3,13 @@
 
 int en_cuda_pass_begin(struct en_zero_pass *p, struct ckpt_err *err)
 {
+	int rc = en_cuda_fp8_begin(en_cuda_of(p->z), err);
+
 	if (p->back) {
 		en_trace_next(p->z->trace, EN_TRACE_HOST, "launch", p->m);
 		en_trace_next(p->z->trace, EN_TRACE_COMPUTE, "upload", EN_TRACE_ALL);
 	}
-	return en_cuda_upload(en_cuda_of(p->z), p->batch, err);
+	return rc ? rc : en_cuda_upload(en_cuda_of(p->z), p->batch, err);
 }
 
 int en_cuda_layer_forward(struct en_zero_pass *p, uint32_t i, const void *params,

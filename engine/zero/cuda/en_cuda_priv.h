@@ -10,6 +10,7 @@
 #include "engine/zero/en_zero_backend.h"
 #include "kernels/include/kn_cuda.h"
 #include "kernels/include/kn_cuda_attn.h"
+#include "kernels/include/kn_cuda_fp8.h"
 #include "kernels/include/kn_cuda_gemm.h"
 #include "kernels/include/kn_cuda_random.h"
 
@@ -59,6 +60,7 @@ struct en_cuda {
 	uint32_t nmemory;
 	bool shares;		/* other ranks reach what is en_cuda_new_shared() */
 	bool tree;		/* gradients are exchanged, all micro-batches summed as one tree */
+	struct en_cuda_fp8 *fp8;	/* en_cuda_fp8.c; NULL: no product is of 8-bit numbers */
 	struct kn_cu_gemm *gemm;
 	void *gemm_work;
 	struct kn_cu_attn *attn[EN_CUDA_PLANS];
@@ -219,6 +221,29 @@ int en_cuda_run_forward(struct en_cuda *c, const struct en_batch *b, const void 
 int en_cuda_run_backward(struct en_cuda *c, const struct en_batch *b, const void *params,
 			 const void *x, const struct en_cuda_kept *kept, void *grads,
 			 struct ckpt_err *err);
+
+/* ---- en_cuda_fp8.c: products of 8-bit numbers; without c->fp8 they do nothing ---- */
+int en_cuda_fp8_new(struct en_cuda *c, struct ckpt_err *err);
+void en_cuda_fp8_free(struct en_cuda *c);
+/* Parameters are others from now on. */
+void en_cuda_fp8_stale(struct en_cuda *c);
+/* Of a pass: no input has a scale. */
+int en_cuda_fp8_begin(struct en_cuda *c, struct ckpt_err *err);
+/* Of a layer, forward ('grads' NULL) or back. */
+void en_cuda_fp8_layer(struct en_cuda *c, uint32_t layer, const void *params, const void *grads);
+/* A product of a matrix w [out, in] for n positions; 'ld' is the distance of rows of y and dy. */
+struct en_cuda_linear {
+	size_t n, in, out, ld;
+	const void *x, *dy, *w, *add;
+	void *d;
+};
+/*
+ * d = x w^T + add;  d = dy w + add;  d = dy^T x.  False: not in 8 bits, and nothing is done.
+ * '*rc_out' is a cudaError_t, or below 0: kn_cu_gemm_why().
+ */
+bool en_cuda_fp8_forward(struct en_cuda *c, const struct en_cuda_linear *l, int *rc_out);
+bool en_cuda_fp8_input(struct en_cuda *c, const struct en_cuda_linear *l, int *rc_out);
+bool en_cuda_fp8_weight(struct en_cuda *c, const struct en_cuda_linear *l, int *rc_out);
 
 /* ---- en_cuda_head.c ---- */
 int en_cuda_upload(struct en_cuda *c, const struct en_batch *b, struct ckpt_err *err);

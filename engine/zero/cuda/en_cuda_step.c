@@ -130,6 +130,7 @@ int en_cuda_update_end(struct en_adam *a, struct ckpt_err *err)
 	struct en_cuda *c = en_cuda_of(z);
 	int rc;
 
+	en_cuda_fp8_stale(c);
 	en_trace_rest(z->trace, EN_TRACE_COMPUTE);
 	rc = en_cuda_after(c->move, c->work, c->updated, err);
 	if (!rc && !a->hyper)

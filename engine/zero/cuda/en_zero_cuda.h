@@ -34,13 +34,28 @@ enum en_cuda_sum {
 				 * GPUs of one kind, with 'fixed' */
 };
 
+/* Products of the layers' matrices in 8 bits, with one scale for a tensor by its own numbers. */
+enum en_cuda_fp8_recipe {
+	EN_CUDA_FP8_OFF,
+	EN_CUDA_FP8_TENSORWISE,		/* all three products of a matrix */
+	EN_CUDA_FP8_TENSORWISE_GW_HP,	/* but gradients of matrices in 16 bits */
+};
+
 struct en_cuda_opts {
 	uint32_t device;	/* number among those that are visible */
 	enum en_cuda_sum sum;
 	bool fixed;		/* attention's way back has the same bits each time */
 	bool own_attention;	/* not cuDNN's */
 	bool keep_all;		/* nothing is computed again; without opts.recompute */
+	enum en_cuda_fp8_recipe fp8;	/* on GPUs that have such products (8.9 and later) */
 };
+
+/* "tensorwise", ...; a static string. */
+static inline const char *en_cuda_fp8_name(enum en_cuda_fp8_recipe recipe)
+{
+	return recipe == EN_CUDA_FP8_OFF ? "off" :
+	       recipe == EN_CUDA_FP8_TENSORWISE ? "tensorwise" : "tensorwise_with_gw_hp";
+}
 
 /*
  * As en_zero_cpu_new().  'comm' carries a few bytes between hosts, and NCCL's id at the start; all
