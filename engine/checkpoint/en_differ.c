@@ -71,18 +71,25 @@ int en_differ_model(struct en_differ *d, const struct en_run_facts *now,
 	return 0;
 }
 
-/* ---- schedule, clipping ---- */
+/* ---- schedule, clipping, fp8 ---- */
+
+/* What a run has that does not say. */
+static const char *unstated(const char *key)
+{
+	return strcmp(key, "fp8") ? "0.0" : "off";
+}
 
 /* Those of the step's that this run lacks are 0 or "none" here, as those it lacks itself. */
-static bool same_text(const char *a, const char *b)
+static bool same_text(const char *key, const char *a, const char *b)
 {
-	return !strcmp(a ? a : "0.0", b ? b : "0.0");
+	return !strcmp(a ? a : unstated(key), b ? b : unstated(key));
 }
 
 static void run_line(struct en_differ *d, const char *key, const char *was, const char *is)
 {
-	en_differ_say(d, "%s: the step has %s, this run %s; using this run's, as in DeepSpeed", key,
-		      was ? was : "0.0", is ? is : "0.0");
+	en_differ_say(d, "%s: the step has %s, this run %s; using this run's%s", key,
+		      was ? was : unstated(key), is ? is : unstated(key),
+		      strcmp(key, "fp8") ? ", as in DeepSpeed" : "");
 	changed(d, strncmp(key, "schedule", 8) ? key : "schedule");
 }
 
@@ -99,7 +106,7 @@ void en_differ_run(struct en_differ *d, const struct en_run_facts *now,
 		if (other && !strncmp(f->key, "schedule.", 9))
 			continue;
 		was = en_run_facts_find(before, f->key);
-		if (!same_text(was, f->value))
+		if (!same_text(f->key, was, f->value))
 			run_line(d, f->key, was, f->value);
 	}
 	for (uint32_t i = 0; !other && i < before->n; i++) {
@@ -108,6 +115,9 @@ void en_differ_run(struct en_differ *d, const struct en_run_facts *now,
 		if (!strncmp(f->key, "schedule.", 9) && !en_run_facts_find(now, f->key))
 			run_line(d, f->key, f->value, NULL);
 	}
+	was = en_run_facts_find(before, "fp8");
+	if (was && !en_run_facts_find(now, "fp8") && !same_text("fp8", was, NULL))
+		run_line(d, "fp8", was, NULL);
 }
 
 /* ---- the groups of the optimizer ---- */

@@ -111,6 +111,11 @@ void en_run_facts_fill(struct en_run_facts *m, const struct en_model_config *mod
 	add_sched(m, sched);
 }
 
+void en_run_facts_fp8(struct en_run_facts *m, const char *recipe)
+{
+	add_text(m, "fp8", recipe);
+}
+
 const char *en_run_facts_find(const struct en_run_facts *m, const char *key)
 {
 	for (uint32_t i = 0; i < m->n; i++)

@@ -33,6 +33,8 @@ struct en_run_facts {
 
 void en_run_facts_fill(struct en_run_facts *m, const struct en_model_config *model,
 		       const struct en_settings *set, const struct en_sched *sched);
+/* The recipe of products in 8 bits; without a call, and in steps that do not say, "off". */
+void en_run_facts_fp8(struct en_run_facts *m, const char *recipe);
 /* The object's text. */
 int en_run_facts_write(const struct en_run_facts *m, struct ck_buf *buf, struct ckpt_err *err);
 /* False if the step has none.  'nmodel' is not known, and 0. */

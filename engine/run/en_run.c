@@ -193,6 +193,15 @@ static void count_samples(struct en_run *r, struct en_loaded *got)
 		      got->at.steps, rows);
 }
 
+static void fill_facts(struct en_run_facts *m, const struct en_run *r)
+{
+	const struct en_cuda_opts *cuda = r->o->cuda;
+
+	en_run_facts_fill(m, &r->o->model->config, r->o->set, &r->sched);
+	if (cuda && cuda->fp8)
+		en_run_facts_fp8(m, en_cuda_fp8_name(cuda->fp8));
+}
+
 /* From a step, or weights: what differs from this run is settled, and known. */
 static int load(struct en_run *r, struct en_loaded *got, struct ckpt_err *err)
 {
@@ -208,7 +217,7 @@ static int load(struct en_run *r, struct en_loaded *got, struct ckpt_err *err)
 	};
 	int rc;
 
-	en_run_facts_fill(&now, &o->model->config, o->set, &r->sched);
+	fill_facts(&now, r);
 	rc = en_resume_load(&resume, got, err);
 	if (rc || !got->resumed)
 		return rc;
@@ -367,7 +376,7 @@ static int describe_client(struct en_run *r, struct ck_buf *out, struct ckpt_err
 	if (!rc)
 		rc = add_text(out, EN_CHECKPOINTER_DATA, &state, err);
 	state.len = 0;
-	en_run_facts_fill(&made, &r->o->model->config, r->o->set, &r->sched);
+	fill_facts(&made, r);
 	if (!rc)
 		rc = en_run_facts_write(&made, &state, err);
 	if (!rc)

@@ -213,6 +213,36 @@ static void steps_that_do_not_say(void **state)
 	assert_int_equal(d.n, 1);
 }
 
+/* A step without the key was trained without 8-bit products, and no line says so twice. */
+static void fp8_is_noted(void **state)
+{
+	const double lr[2] = { 1e-3, 1e-3 };
+	const struct en_model_config model = { .arch = EN_QWEN3, .vocab = 8, .layers = 1 };
+	const struct en_settings set = { .gradient_clipping = 1 };
+	struct en_differ d = { .n = 0 };
+	struct en_run_facts plain, with;
+	struct en_sched sched;
+	struct ckpt_err err = { 0 };
+
+	(void)state;
+	assert_int_equal(te_sched_none(&sched, lr, 2, &err), 0);
+	en_run_facts_fill(&plain, &model, &set, &sched);
+	en_run_facts_fill(&with, &model, &set, &sched);
+	en_run_facts_fp8(&with, "tensorwise");
+	en_differ_run(&d, &with, &with);
+	en_differ_run(&d, &plain, &plain);
+	assert_int_equal(d.n, 0);
+	en_differ_run(&d, &with, &plain);
+	assert_int_equal(d.n, 1);
+	assert_string_equal(d.line[0],
+			    "fp8: the step has off, this run tensorwise; using this run's");
+	assert_string_equal(d.keys, "fp8");
+	en_differ_run(&d, &plain, &with);
+	assert_int_equal(d.n, 2);
+	assert_string_equal(d.line[1],
+			    "fp8: the step has tensorwise, this run off; using this run's");
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -222,6 +252,7 @@ int main(void)
 		cmocka_unit_test(config_as_json),
 		cmocka_unit_test(stated_or_default),
 		cmocka_unit_test(steps_that_do_not_say),
+		cmocka_unit_test(fp8_is_noted),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
