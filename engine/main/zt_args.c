@@ -19,6 +19,7 @@ static int help, version, color;
 static const char *const precisions[] = { "fp32", "bf16", "fp16", NULL };
 static const char *const devices[] = { "auto", "cpu", "cuda", NULL };
 static const char *const reductions[] = { "nccl", "tree", NULL };
+static const char *const recipes[] = { "off", "tensorwise", "tensorwise_with_gw_hp", NULL };
 static const char *const overflows[] = { "units", "deepspeed", NULL };
 static const char *const losses[] = { "micro", "tokens", NULL };
 static const char *const kinds[] = { "u16", "u32", "jsonl", "safetensors", NULL };
@@ -70,6 +71,10 @@ static const struct opt rows[] = {
 		"keep only each layer's input and recompute activations in the backward pass"),
 	ZT_FLAG("keep-all", args.keep_all,
 		"GPUs: save norms, rotated Q/K and activations instead of recomputing them"),
+	ZT_ONE_OF("fp8", "RECIPE", args.fp8, 0, recipes,
+		  "GPUs of compute capability 8.9 and later: compute the layers' matrix products "
+		  "in fp8. tensorwise (--fp8 alone): one scale per tensor; tensorwise_with_gw_hp: "
+		  "weight gradients in 16 bits; off (default)"),
 	ZT_ONE_OF("device", "KIND", args.device, ZT_AUTO, devices,
 		  "auto (default: a GPU for each rank, if any is visible), cpu or cuda"),
 	ZT_ONE_OF("reduction", "KIND", args.reduction, 0, reductions,
@@ -226,7 +231,7 @@ static const struct opt bench_rows[] = {
 };
 static const char *const bench_has[] = {
 	"config", "micro-batch", "accumulation", "clip", "precision", "recompute", "keep-all",
-	"overflow", "device", "reduction", "threads", "seed", "timeout", "secret-file",
+	"fp8", "overflow", "device", "reduction", "threads", "seed", "timeout", "secret-file",
 	"color",
 };
 
@@ -449,6 +454,16 @@ static int parse(const struct call *c, int argc, char **argv, struct words *rest
 	return help || version;
 }
 
+/* "--fp8" alone is the first recipe. */
+static void complete_fp8(int argc, char **argv)
+{
+	static char with[] = "--fp8=tensorwise";
+
+	for (int i = 1; i < argc; i++)
+		if (!strcmp(argv[i], "--fp8") && (i + 1 == argc || argv[i + 1][0] == '-'))
+			argv[i] = with;
+}
+
 int zt_args_parse(int argc, char **argv, struct zt_args *out)
 {
 	const bool bench = argc > 1 && !strcmp(argv[1], "bench");
@@ -476,6 +491,7 @@ int zt_args_parse(int argc, char **argv, struct zt_args *out)
 		.warm = 2,
 		.peak_tflops = NAN,
 	};
+	complete_fp8(argc, argv);
 	rc = parse(&calls[bench], argc - 1 - bench, argv + 1 + bench, &words);
 	if (rc)
 		return rc;

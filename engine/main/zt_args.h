@@ -40,6 +40,7 @@ struct zt_args {
 	int random, recompute, keep_all;
 	int device;		/* enum zt_device */
 	int reduction;		/* enum en_cuda_sum */
+	int fp8;		/* enum en_cuda_fp8_recipe */
 	/* Saves. */
 	const char *save, *resume;
 	int other_model;	/* of a step that was trained by another config.json */

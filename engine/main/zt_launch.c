@@ -7,6 +7,7 @@
 
 #include "engine/main/zt_program.h"
 #include "engine/main/zt_say.h"
+#include "libckpt/base/ck_err.h"
 
 static struct en_environ environment(void)
 {
@@ -304,8 +305,14 @@ int zt_launch_device(struct zt_program *p, struct ckpt_err *err)
 	if (!rc && !p->on_gpu && p->args.keep_all && !p->comm->rank)
 		fputs("ztrain: --keep-all has no effect: CPU ranks always keep all activations\n",
 		      stderr);
+	if (!rc && !p->on_gpu && p->args.fp8)
+		rc = ck_fail(err, CKPT_E_USAGE, "--fp8", CKPT_NO_OFFSET,
+			     "CPU ranks have no products of 8-bit numbers: run on GPUs of compute "
+			     "capability 8.9 or later (make gpu, build/ztrain-gpu), or without "
+			     "--fp8");
 	if (rc || !p->on_gpu)
 		return rc;
+	p->cuda.fp8 = (enum en_cuda_fp8_recipe)p->args.fp8;
 	p->cuda.sum = (enum en_cuda_sum)p->args.reduction;
 	p->cuda.fixed = p->cuda.sum == EN_CUDA_SUM_TREE;
 	p->cuda.keep_all = p->args.keep_all;

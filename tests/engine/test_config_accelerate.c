@@ -45,7 +45,7 @@ static const struct {
 	{ DS "compute_environment: AMAZON_SAGEMAKER\n", "compute_environment", EN_REFUSED, false,
 	  CKPT_E_UNSUPPORTED, "machines" },
 	{ DS "mixed_precision: fp8\n", "mixed_precision", EN_REFUSED, false, CKPT_E_UNSUPPORTED,
-	  "expected" },
+	  "--fp8" },
 	{ DS "mixed_precision: half\n", "mixed_precision", EN_REFUSED, true, CKPT_E_UNSUPPORTED,
 	  "expected" },
 	{ DS "mixed_precision: no\n", "mixed_precision", EN_USED, false, 0, "without quotes" },

@@ -372,9 +372,12 @@ static void mixed_precision(struct en_yaml *y)
 		l->mixed_precision = "fp16";
 	else if (!strcmp(text, "bf16"))
 		l->mixed_precision = "bf16";
+	else if (!strcmp(text, "fp8"))
+		en_refuse(&y->ev, false, CKPT_E_UNSUPPORTED, "mixed_precision", v,
+			  "write bf16 here, and give ztrain --fp8");
 	else if (strcmp(text, "no") != 0)
-		en_refuse(&y->ev, strcmp(text, "fp8") != 0, CKPT_E_UNSUPPORTED, "mixed_precision",
-			  v, "expected \"no\", \"fp16\" or \"bf16\"");
+		en_refuse(&y->ev, true, CKPT_E_UNSUPPORTED, "mixed_precision", v,
+			  "expected \"no\", \"fp16\" or \"bf16\"");
 }
 
 static const char *text_of(struct en_yaml *y, const struct en_node *dict, const char *key)

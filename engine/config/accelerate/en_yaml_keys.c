@@ -45,7 +45,7 @@ static const struct key top[] = {
 	{ "fsdp_config", EN_NO_EFFECT, "distributed_type is not FSDP" },
 	{ "megatron_lm_config", EN_NO_EFFECT, "distributed_type is not MEGATRON_LM" },
 	{ "mpirun_config", EN_NO_EFFECT, "start mpirun yourself" },
-	{ "fp8_config", EN_NO_EFFECT, "fp8 is not supported" },
+	{ "fp8_config", EN_NO_EFFECT, "ztrain --fp8 names the recipe" },
 	{ "parallelism_config", EN_REFUSED, "accelerate uses it with FSDP 2 only" },
 };
 
