@@ -350,6 +350,34 @@ KN_DEV float kn_block_max(float v, float *s)
 	return kn_warp_max(lane < warps ? s[lane] : -INFINITY);
 }
 
+/* Bits of the larger |x|: NaN is above infinity. */
+KN_DEV uint32_t kn_larger(uint32_t most, const float f[KN_V])
+{
+#pragma unroll
+	for (int j = 0; j < KN_V; j++)
+		most = max(most, kn_bits(f[j]) & 0x7fffffff);
+	return most;
+}
+
+/*
+ * *out = the larger of it and of 'most' of all threads of the block, which has whole warps; 's' is
+ * shared and holds 32.
+ */
+KN_DEV void kn_block_amax(float *out, uint32_t most, uint32_t *s)
+{
+	const unsigned lane = threadIdx.x & 31, warps = blockDim.x / 32;
+
+	most = __reduce_max_sync(~0u, most);
+	if (!lane)
+		s[threadIdx.x / 32] = most;
+	__syncthreads();
+	if (threadIdx.x / 32)
+		return;
+	most = __reduce_max_sync(~0u, lane < warps ? s[lane] : 0);
+	if (!lane && most > *(volatile uint32_t *)out)
+		atomicMax((unsigned *)out, most);
+}
+
 /* ---------------------------------------------------------------- calls, on the host */
 
 KN_BOTH size_t kn_ceil(size_t n, size_t by)

@@ -54,9 +54,9 @@ template <class T> KN_DEV uint32_t fp32_bits(T, uint32_t a)
 
 template <class T, bool VEC>
 static __global__ void __launch_bounds__(THREADS)
-amax(uint32_t *out, const T *x, size_t ld, size_t rows, size_t n)
+amax(float *out, const T *x, size_t ld, size_t rows, size_t n)
 {
-	__shared__ uint32_t s[THREADS / 32];
+	__shared__ uint32_t s[32];
 	uint32_t a = 0;
 
 	for (size_t r = blockIdx.x; r < rows; r += gridDim.x) {
@@ -66,16 +66,7 @@ amax(uint32_t *out, const T *x, size_t ld, size_t rows, size_t n)
 		for (size_t i = threadIdx.x * KN_V; i < n; i += THREADS * KN_V)
 			a = larger(a, kn_get<T, VEC>(row + i, (ptrdiff_t)(n - i)));
 	}
-	a = __reduce_max_sync(~0u, fp32_bits(T{}, a));
-	if (!(threadIdx.x & 31))
-		s[threadIdx.x / 32] = a;
-	__syncthreads();
-	if (threadIdx.x)
-		return;
-	for (int i = 1; i < THREADS / 32; i++)
-		a = max(a, s[i]);
-	if (a > *(volatile uint32_t *)out)
-		atomicMax(out, a);
+	kn_block_amax(out, fp32_bits(T{}, a), s);
 }
 
 int kn_cu_fp8_amax(struct kn_cu_fp8_scale *s, const void *x, enum kn_type type, size_t ld,
@@ -89,7 +80,7 @@ int kn_cu_fp8_amax(struct kn_cu_fp8_scale *s, const void *x, enum kn_type type, 
 		return 0;
 	KN_BY_TYPE(type, T, KN_BY_VEC(aligned, VEC,
 		KN_LAUNCH((amax<T, VEC>), rows < MOST_BLOCKS ? rows : MOST_BLOCKS, THREADS, stream,
-			  (uint32_t *)&s->amax, (const T *)x, ld, rows, n)));
+			  &s->amax, (const T *)x, ld, rows, n)));
 	return kn_launched();
 }
 

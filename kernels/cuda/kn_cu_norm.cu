@@ -6,16 +6,20 @@
  * parts leave is joined by a second kernel.  How rows are cut depends on their number alone.
  */
 #include "kernels/cuda/kn_cu_device.cuh"
+#include "kernels/include/kn_cuda_fp8.h"
 
 /* ---------------------------------------------------------------- forward */
 
 /* K vectors a thread. */
 template <class T, bool VEC, int K>
-static __global__ void norm(T *y, float *rstd, const T *x, const T *w, size_t n, float eps)
+static __global__ void norm(T *y, float *rstd, const T *x, const T *w, size_t n, float eps,
+			    float *amax)
 {
 	__shared__ float s[32];
+	__shared__ uint32_t a[32];
 	const size_t row = blockIdx.x;
 	float v[K][KN_V], sum = 0, by;
+	uint32_t most = 0;
 
 	x += row * n;
 	y += row * n;
@@ -44,14 +48,20 @@ static __global__ void norm(T *y, float *rstd, const T *x, const T *w, size_t n,
 		for (int j = 0; j < KN_V; j++)
 			g[j] *= kn_r<T>(v[k][j] * by);
 		kn_store<T, VEC>(y + i, g, left);
+		most = kn_larger(most, g);
 	}
+	if (amax)
+		kn_block_amax(amax, kn_bits(kn_r<T>(kn_float(most))), a);
 }
 
 /* Rows that do not fit in registers are read twice. */
 template <class T, bool VEC>
-static __global__ void norm_long(T *y, float *rstd, const T *x, const T *w, size_t n, float eps)
+static __global__ void norm_long(T *y, float *rstd, const T *x, const T *w, size_t n, float eps,
+				 float *amax)
 {
 	__shared__ float s[32];
+	__shared__ uint32_t a[32];
+	uint32_t most = 0;
 	const size_t row = blockIdx.x, step = (size_t)blockDim.x * KN_V;
 	float v[KN_V], g[KN_V], sum = 0, by;
 
@@ -73,28 +83,32 @@ static __global__ void norm_long(T *y, float *rstd, const T *x, const T *w, size
 		for (int j = 0; j < KN_V; j++)
 			g[j] *= kn_r<T>(v[j] * by);
 		kn_store<T, VEC>(y + i, g, (ptrdiff_t)(n - i));
+		most = kn_larger(most, g);
 	}
+	if (amax)
+		kn_block_amax(amax, kn_bits(kn_r<T>(kn_float(most))), a);
 }
 
 template <class T, bool VEC>
 static void norm_by_size(void *y, float *rstd, const void *x, const void *w, size_t rows, size_t n,
-			 float eps, cudaStream_t stream)
+			 float eps, float *amax, cudaStream_t stream)
 {
 	const size_t nv = kn_ceil(n, KN_V);
 
 	if (nv <= 32)
 		KN_LAUNCH((norm<T, VEC, 1>), rows, 32, stream, (T *)y, rstd, (const T *)x,
-			  (const T *)w, n, eps);
+			  (const T *)w, n, eps, amax);
 	else if (nv <= 512 * 4)	/* more threads have too few registers */
 		KN_LAUNCH((norm<T, VEC, 4>), rows, kn_up32(kn_ceil(nv, 4)), stream, (T *)y, rstd,
-			  (const T *)x, (const T *)w, n, eps);
+			  (const T *)x, (const T *)w, n, eps, amax);
 	else
 		KN_LAUNCH((norm_long<T, VEC>), rows, 512, stream, (T *)y, rstd, (const T *)x,
-			  (const T *)w, n, eps);
+			  (const T *)w, n, eps, amax);
 }
 
-int kn_cu_rmsnorm(void *y, float *rstd, const void *x, const void *w, size_t rows, size_t n,
-		  float eps, enum kn_type type, struct CUstream_st *stream)
+int kn_cu_rmsnorm_amax(void *y, float *rstd, const void *x, const void *w, size_t rows, size_t n,
+		       float eps, enum kn_type type, struct kn_cu_fp8_scale *s,
+		       struct CUstream_st *stream)
 {
 	const bool aligned = n % KN_V == 0 && kn_is_aligned(x) && kn_is_aligned(y) &&
 			     kn_is_aligned(w);
@@ -104,8 +118,15 @@ int kn_cu_rmsnorm(void *y, float *rstd, const void *x, const void *w, size_t row
 	if (!rows || !n)
 		return 0;
 	KN_BY_TYPE(type, T, KN_BY_VEC(aligned, VEC,
-		(norm_by_size<T, VEC>(y, rstd, x, w, rows, n, eps, stream))));
+		(norm_by_size<T, VEC>(y, rstd, x, w, rows, n, eps, s ? &s->amax : NULL,
+				      stream))));
 	return kn_launched();
+}
+
+int kn_cu_rmsnorm(void *y, float *rstd, const void *x, const void *w, size_t rows, size_t n,
+		  float eps, enum kn_type type, struct CUstream_st *stream)
+{
+	return kn_cu_rmsnorm_amax(y, rstd, x, w, rows, n, eps, type, NULL, stream);
 }
 
 /* ---------------------------------------------------------------- back */
@@ -129,6 +150,7 @@ struct back {
 	size_t rows, n, part;	/* rows of a part */
 	const float *rstd;
 	float *dw;		/* [parts, n] */
+	float *amax;		/* of dx, or NULL */
 };
 
 /* One vector of the gradient, from its vectors of x, e and add. */
@@ -148,11 +170,13 @@ KN_DEV void back_out(float d[KN_V], const float xs[KN_V], const float e[KN_V], f
  * The next row is asked for before this one's sum is known.  dx may be dy or add: each element is
  * read by the thread that writes it, before it does.
  */
-template <class T, bool VEC, bool ADD, int K>
+template <class T, bool VEC, bool ADD, bool AMAX, int K>
 static __global__ void __launch_bounds__(BACK_MOST, K == 1 ? 2 : 1)
 norm_back(struct back b, T *dx, const T *dy, const T *x, const T *w, const T *add)
 {
 	__shared__ float s[2][32];
+	__shared__ uint32_t most_of[32];
+	uint32_t most = 0;
 	const size_t first = blockIdx.x * b.part;
 	const size_t end = b.rows - first < b.part ? b.rows : first + b.part;
 	kn_v8<T> nx[K], ng[K], na[K], wv[K];
@@ -221,9 +245,13 @@ norm_back(struct back b, T *dx, const T *dy, const T *x, const T *w, const T *ad
 			}
 			back_out<T>(g, xs, e, by, mean, ADD ? a : (const float *)0);
 			kn_store<T, VEC>(dx + at[k], g, left[k]);
+			if (AMAX && left[k] > 0)
+				most = kn_larger(most, g);
 			at[k] += b.n;
 		}
 	}
+	if (AMAX)
+		kn_block_amax(b.amax, kn_bits(kn_r<T>(kn_float(most))), most_of);
 #pragma unroll
 	for (int k = 0; k < K; k++) {
 		const size_t i = ((size_t)k * blockDim.x + threadIdx.x) * KN_V;
@@ -261,6 +289,8 @@ static __global__ void norm_back_long(struct back b, T *dx, const T *dy, const T
 			       const T *add)
 {
 	__shared__ float s[32];
+	__shared__ uint32_t most_of[32];
+	uint32_t most = 0;
 	const size_t at = blockIdx.x * b.n, step = (size_t)blockDim.x * KN_V;
 	const float by = b.rstd[blockIdx.x];
 	float xs[KN_V], g[KN_V], e[KN_V], a[KN_V], sum = 0, mean = 0;
@@ -285,10 +315,13 @@ static __global__ void norm_back_long(struct back b, T *dx, const T *dy, const T
 				kn_load<T, VEC>(a, add + at + i, left);
 			back_out<T>(g, xs, e, by, mean, add ? a : (const float *)0);
 			kn_store<T, VEC>(dx + at + i, g, left);
+			most = kn_larger(most, g);
 		}
 		if (!pass)
 			mean = kn_block_sum(sum, s) / (float)b.n;
 	}
+	if (b.amax)
+		kn_block_amax(b.amax, kn_bits(kn_r<T>(kn_float(most))), most_of);
 }
 
 template <class T, bool VEC, int K>
@@ -298,12 +331,9 @@ static void back_by_add(const struct back *b, T *dx, const T *dy, const T *x, co
 	const size_t parts = kn_ceil(b->rows, b->part);
 	const size_t threads = kn_up32(kn_ceil(kn_ceil(b->n, KN_V), K));
 
-	if (add)
-		KN_LAUNCH((norm_back<T, VEC, true, K>), parts, threads, stream, *b, dx, dy, x, w,
-			  add);
-	else
-		KN_LAUNCH((norm_back<T, VEC, false, K>), parts, threads, stream, *b, dx, dy, x, w,
-			  add);
+	KN_BY_VEC(add, ADD, KN_BY_VEC(b->amax, AMAX,
+		KN_LAUNCH((norm_back<T, VEC, ADD, AMAX, K>), parts, threads, stream, *b, dx, dy, x,
+			  w, add)));
 }
 
 template <class T, bool VEC>
@@ -328,13 +358,14 @@ static void back_by_size(const struct back *b, void *dx, const void *dy, const v
 	}
 }
 
-int kn_cu_rmsnorm_back(void *dx, void *dw, enum kn_type grad_type, const void *dy, const void *x,
-		       const float *rstd, const void *w, const void *add, size_t rows, size_t n,
-		       enum kn_type type, unsigned flags, void *work, struct CUstream_st *stream)
+int kn_cu_rmsnorm_back_amax(void *dx, void *dw, enum kn_type grad_type, const void *dy,
+			    const void *x, const float *rstd, const void *w, const void *add,
+			    size_t rows, size_t n, enum kn_type type, unsigned flags, void *work,
+			    struct kn_cu_fp8_scale *s, struct CUstream_st *stream)
 {
 	const bool aligned = n % KN_V == 0 && kn_is_aligned(dx) && kn_is_aligned(dy) &&
 			     kn_is_aligned(x) && kn_is_aligned(w) && kn_is_aligned(add);
-	struct back b = { rows, n, back_rows(rows), rstd, (float *)work };
+	struct back b = { rows, n, back_rows(rows), rstd, (float *)work, s ? &s->amax : NULL };
 	int rc;
 
 	if (!kn_is_type(type) || !kn_is_type(grad_type) || !kn_is_aligned(work))
@@ -350,4 +381,12 @@ int kn_cu_rmsnorm_back(void *dx, void *dw, enum kn_type grad_type, const void *d
 	}
 	return kn_cu_join(dw, grad_type, b.dw, rows ? kn_ceil(rows, b.part) : 0, n, n, flags,
 			  stream);
+}
+
+int kn_cu_rmsnorm_back(void *dx, void *dw, enum kn_type grad_type, const void *dy, const void *x,
+		       const float *rstd, const void *w, const void *add, size_t rows, size_t n,
+		       enum kn_type type, unsigned flags, void *work, struct CUstream_st *stream)
+{
+	return kn_cu_rmsnorm_back_amax(dx, dw, grad_type, dy, x, rstd, w, add, rows, n, type, flags,
+				       work, NULL, stream);
 }

@@ -1,5 +1,6 @@
 /* kn_cu_rows.cu -- activation and bias: rows of elements that do not see each other. */
 #include "kernels/cuda/kn_cu_device.cuh"
+#include "kernels/include/kn_cuda_fp8.h"
 
 #define THREADS 256
 
@@ -11,25 +12,32 @@ KN_BOTH unsigned cols(size_t n)
 
 template <class T, bool VEC>
 static __global__ void __launch_bounds__(THREADS)
-swiglu(T *y, const T *gu, size_t n)
+swiglu(T *y, const T *gu, size_t n, float *amax)
 {
+	__shared__ uint32_t s[32];
 	const size_t row = blockIdx.x / cols(n);
 	const size_t i = ((size_t)(blockIdx.x % cols(n)) * THREADS + threadIdx.x) * KN_V;
 	const ptrdiff_t left = (ptrdiff_t)n - (ptrdiff_t)i;
 	float g[KN_V], u[KN_V];
+	uint32_t most = 0;
 
-	if (left <= 0)
+	if (left <= 0 && !amax)
 		return;
-	kn_load<T, VEC>(g, gu + row * 2 * n + i, left);
-	kn_load<T, VEC>(u, gu + row * 2 * n + n + i, left);
+	if (left > 0) {
+		kn_load<T, VEC>(g, gu + row * 2 * n + i, left);
+		kn_load<T, VEC>(u, gu + row * 2 * n + n + i, left);
 #pragma unroll
-	for (int j = 0; j < KN_V; j++)
-		g[j] = kn_r<T>(g[j] * kn_sigmoid<T>(g[j])) * u[j];
-	kn_store<T, VEC>(y + row * n + i, g, left);
+		for (int j = 0; j < KN_V; j++)
+			g[j] = kn_r<T>(g[j] * kn_sigmoid<T>(g[j])) * u[j];
+		kn_store<T, VEC>(y + row * n + i, g, left);
+		most = kn_larger(most, g);
+	}
+	if (amax)
+		kn_block_amax(amax, kn_bits(kn_r<T>(kn_float(most))), s);
 }
 
-int kn_cu_swiglu(void *y, const void *gu, size_t rows, size_t n, enum kn_type type,
-		 struct CUstream_st *stream)
+int kn_cu_swiglu_amax(void *y, const void *gu, size_t rows, size_t n, enum kn_type type,
+		      struct kn_cu_fp8_scale *s, struct CUstream_st *stream)
 {
 	const bool aligned = n % KN_V == 0 && kn_is_aligned(y) && kn_is_aligned(gu);
 
@@ -39,42 +47,56 @@ int kn_cu_swiglu(void *y, const void *gu, size_t rows, size_t n, enum kn_type ty
 		return 0;
 	KN_BY_TYPE(type, T, KN_BY_VEC(aligned, VEC,
 		KN_LAUNCH((swiglu<T, VEC>), rows * cols(n), THREADS, stream, (T *)y,
-			  (const T *)gu, n)));
+			  (const T *)gu, n, s ? &s->amax : NULL)));
 	return kn_launched();
+}
+
+int kn_cu_swiglu(void *y, const void *gu, size_t rows, size_t n, enum kn_type type,
+		 struct CUstream_st *stream)
+{
+	return kn_cu_swiglu_amax(y, gu, rows, n, type, NULL, stream);
 }
 
 /* dgu may be gu and y may be dy: a thread writes what it has read. */
 template <class T, bool VEC>
 static __global__ void __launch_bounds__(THREADS)
-swiglu_back(T *dgu, T *y, const T *dy, const T *gu, size_t n)
+swiglu_back(T *dgu, T *y, const T *dy, const T *gu, size_t n, float *amax)
 {
+	__shared__ uint32_t most_of[32];
 	const size_t row = blockIdx.x / cols(n);
 	const size_t i = ((size_t)(blockIdx.x % cols(n)) * THREADS + threadIdx.x) * KN_V;
 	const size_t at = row * n + i, at2 = row * 2 * n + i;
 	const ptrdiff_t left = (ptrdiff_t)n - (ptrdiff_t)i;
 	float g[KN_V], u[KN_V], d[KN_V], a[KN_V];
+	uint32_t most = 0;
 
-	if (left <= 0)
+	if (left <= 0 && !amax)
 		return;
-	kn_load<T, VEC>(g, gu + at2, left);
-	kn_load<T, VEC>(u, gu + at2 + n, left);
-	kn_load<T, VEC>(d, dy + at, left);
+	if (left > 0) {
+		kn_load<T, VEC>(g, gu + at2, left);
+		kn_load<T, VEC>(u, gu + at2 + n, left);
+		kn_load<T, VEC>(d, dy + at, left);
 #pragma unroll
-	for (int j = 0; j < KN_V; j++) {
-		const float s = kn_sigmoid<T>(g[j]), silu = kn_r<T>(g[j] * s);
+		for (int j = 0; j < KN_V; j++) {
+			const float s = kn_sigmoid<T>(g[j]), silu = kn_r<T>(g[j] * s);
 
-		a[j] = silu * u[j];
-		g[j] = kn_r<T>(d[j] * u[j]) * (s * (1 + g[j] * (1 - s)));
-		u[j] = d[j] * silu;
+			a[j] = silu * u[j];
+			g[j] = kn_r<T>(d[j] * u[j]) * (s * (1 + g[j] * (1 - s)));
+			u[j] = d[j] * silu;
+		}
+		kn_store<T, VEC>(dgu + at2, g, left);
+		kn_store<T, VEC>(dgu + at2 + n, u, left);
+		if (y)
+			kn_store<T, VEC>(y + at, a, left);
+		most = kn_larger(kn_larger(most, g), u);
 	}
-	kn_store<T, VEC>(dgu + at2, g, left);
-	kn_store<T, VEC>(dgu + at2 + n, u, left);
-	if (y)
-		kn_store<T, VEC>(y + at, a, left);
+	if (amax)
+		kn_block_amax(amax, kn_bits(kn_r<T>(kn_float(most))), most_of);
 }
 
-int kn_cu_swiglu_back(void *dgu, void *y, const void *dy, const void *gu, size_t rows, size_t n,
-		      enum kn_type type, struct CUstream_st *stream)
+int kn_cu_swiglu_back_amax(void *dgu, void *y, const void *dy, const void *gu, size_t rows,
+			   size_t n, enum kn_type type, struct kn_cu_fp8_scale *s,
+			   struct CUstream_st *stream)
 {
 	const bool aligned = n % KN_V == 0 && kn_is_aligned(dgu) && kn_is_aligned(y) &&
 			     kn_is_aligned(dy) && kn_is_aligned(gu);
@@ -85,8 +107,14 @@ int kn_cu_swiglu_back(void *dgu, void *y, const void *dy, const void *gu, size_t
 		return 0;
 	KN_BY_TYPE(type, T, KN_BY_VEC(aligned, VEC,
 		KN_LAUNCH((swiglu_back<T, VEC>), rows * cols(n), THREADS, stream, (T *)dgu, (T *)y,
-			  (const T *)dy, (const T *)gu, n)));
+			  (const T *)dy, (const T *)gu, n, s ? &s->amax : NULL)));
 	return kn_launched();
+}
+
+int kn_cu_swiglu_back(void *dgu, void *y, const void *dy, const void *gu, size_t rows, size_t n,
+		      enum kn_type type, struct CUstream_st *stream)
+{
+	return kn_cu_swiglu_back_amax(dgu, y, dy, gu, rows, n, type, NULL, stream);
 }
 
 template <class T, bool VEC>

@@ -39,6 +39,23 @@ int kn_cu_fp8_cast(void *y, void *yt, struct kn_cu_fp8_scale *s, enum kn_fp8 to,
 		   enum kn_type type, size_t ld, size_t rows, size_t n,
 		   struct CUstream_st *stream);
 
+/*
+ * Of kn_cuda.h, with s->amax as kn_cu_fp8_amax() makes it of the result: of y, dx, y and dgu.  's'
+ * may be NULL.
+ */
+int kn_cu_rmsnorm_amax(void *y, float *rstd, const void *x, const void *w, size_t rows, size_t n,
+		       float eps, enum kn_type type, struct kn_cu_fp8_scale *s,
+		       struct CUstream_st *stream);
+int kn_cu_rmsnorm_back_amax(void *dx, void *dw, enum kn_type grad_type, const void *dy,
+			    const void *x, const float *rstd, const void *w, const void *add,
+			    size_t rows, size_t n, enum kn_type type, unsigned flags, void *work,
+			    struct kn_cu_fp8_scale *s, struct CUstream_st *stream);
+int kn_cu_swiglu_amax(void *y, const void *gu, size_t rows, size_t n, enum kn_type type,
+		      struct kn_cu_fp8_scale *s, struct CUstream_st *stream);
+int kn_cu_swiglu_back_amax(void *dgu, void *y, const void *dy, const void *gu, size_t rows,
+			   size_t n, enum kn_type type, struct kn_cu_fp8_scale *s,
+			   struct CUstream_st *stream);
+
 /* fp32 sums may lose bits for speed, as cuBLASLt has it. */
 #define KN_CU_FP8_FAST 32u
 

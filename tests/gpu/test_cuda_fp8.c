@@ -4,6 +4,7 @@
  *
  * Exits 77 where there is no GPU, or none that has such products.
  */
+#include "kernels/include/kn_cuda.h"
 #include "kernels/include/kn_cuda_fp8.h"
 
 #include "tests/gpu/td_device.h"
@@ -141,6 +142,71 @@ static void law(void)
 	if (kn_fp8_from(1e9f, KN_E4M3) != 0x7e || kn_fp8_from(-1e9f, KN_E5M2) != 0xfb ||
 	    kn_fp8_from(NAN, KN_E4M3) != 0x7f)
 		fail("law: ends", 0, 0, 0, 0);
+}
+
+/* What a kernel noted of what it made is what there is in it. */
+static void same_amax(const char *what, const struct kn_cu_fp8_scale *s, const void *made,
+		      size_t rows, size_t n, enum kn_type type)
+{
+	struct kn_cu_fp8_scale *t = td_alloc(sizeof(*t)), a, b;
+
+	TD_CU(cudaMemset(t, 0, sizeof(*t)));
+	TD_CU(kn_cu_fp8_amax(t, made, type, n, rows, n, NULL));
+	TD_CU(cudaMemcpy(&a, s, sizeof(a), cudaMemcpyDeviceToHost));
+	TD_CU(cudaMemcpy(&b, t, sizeof(b), cudaMemcpyDeviceToHost));
+	if (!(a.amax > 0) || a.amax != b.amax)
+		fail(what, rows, n, (int)type, 0);
+	TD_CU(cudaFree(t));
+}
+
+static void noted(size_t rows, size_t n, enum kn_type type)
+{
+	struct kn_cu_fp8_scale *s = td_alloc(4 * sizeof(*s));
+	const size_t bytes = td_bytes(rows * n, type);
+	void *x = td_alloc(bytes), *dy = td_alloc(bytes), *y = td_alloc(bytes);
+	void *w = td_alloc(n * 4);
+	void *gu = td_alloc(2 * bytes), *dgu = td_alloc(2 * bytes), *dw = td_alloc(n * 4);
+	void *work = td_alloc(kn_cu_rmsnorm_back_work(rows, n) + 16);
+	float *rstd = td_alloc(rows * sizeof(*rstd));
+
+	free(td_random(x, type, rows * n, 1, 1));
+	free(td_random(dy, type, rows * n, 2, 0.01));
+	free(td_random(gu, type, 2 * rows * n, 3, 2));
+	free(td_random(w, type, n, 4, 1));
+	TD_CU(cudaMemset(s, 0, 4 * sizeof(*s)));
+	TD_CU(kn_cu_rmsnorm_amax(y, rstd, x, w, rows, n, 1e-6f, type, &s[0], NULL));
+	same_amax("norm", &s[0], y, rows, n, type);
+	TD_CU(kn_cu_rmsnorm_back_amax(y, dw, KN_F32, dy, x, rstd, w, n & 1 ? NULL : x, rows, n,
+				      type, 0, work, &s[1], NULL));
+	same_amax("norm, back", &s[1], y, rows, n, type);
+	TD_CU(kn_cu_swiglu_amax(y, gu, rows, n, type, &s[2], NULL));
+	same_amax("swiglu", &s[2], y, rows, n, type);
+	TD_CU(kn_cu_swiglu_back_amax(dgu, y, dy, gu, rows, n, type, &s[3], NULL));
+	same_amax("swiglu, back", &s[3], dgu, rows, 2 * n, type);
+	TD_CU(cudaFree(s));
+	TD_CU(cudaFree(x));
+	TD_CU(cudaFree(dy));
+	TD_CU(cudaFree(y));
+	TD_CU(cudaFree(w));
+	TD_CU(cudaFree(gu));
+	TD_CU(cudaFree(dgu));
+	TD_CU(cudaFree(dw));
+	TD_CU(cudaFree(work));
+	TD_CU(cudaFree(rstd));
+}
+
+/* Rows of each way of the norms: in registers once and twice, and too long for them. */
+static void noted_all(void)
+{
+	static const size_t sizes[][2] = {
+		{1, 8}, {5, 33}, {300, 1000}, {64, 4096}, {70, 6144}, {3, 20000}, {257, 12288},
+	};
+
+	for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+		noted(sizes[i][0], sizes[i][1], KN_F32);
+		noted(sizes[i][0], sizes[i][1], KN_BF16);
+		noted(sizes[i][0], sizes[i][1], KN_F16);
+	}
 }
 
 /* ---------------------------------------------------------------- products */
@@ -474,6 +540,7 @@ int main(int argc, char **argv)
 	TD_CU(kn_cu_gemm_new(&gemm, work, KN_CU_GEMM_WORK));
 	law();
 	copies();
+	noted_all();
 	products();
 	refused();
 	not_finite(INFINITY);

@@ -2,6 +2,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "kernels/include/kn_cuda.h"
 #include "kernels/include/kn_cuda_fp8.h"
 #include "tests/gpusim/fk_kernels.h"
 
@@ -39,6 +40,47 @@ int kn_cu_fp8_amax(struct kn_cu_fp8_scale *s, const void *x, enum kn_type type, 
 		return cudaErrorInvalidValue;
 	return fk_launch(stream, __func__, run_amax, &t, sizeof(t), use, FK_LEN(use));
 }
+
+/* ---- kernels of kn_cuda.h, and the largest of what they make ---- */
+
+static int then_amax(int rc, struct kn_cu_fp8_scale *s, const void *x, size_t rows, size_t n,
+		     enum kn_type type, struct CUstream_st *stream)
+{
+	return rc || !s ? rc : kn_cu_fp8_amax(s, x, type, n, rows, n, stream);
+}
+
+int kn_cu_rmsnorm_amax(void *y, float *rstd, const void *x, const void *w, size_t rows, size_t n,
+		       float eps, enum kn_type type, struct kn_cu_fp8_scale *s,
+		       struct CUstream_st *stream)
+{
+	return then_amax(kn_cu_rmsnorm(y, rstd, x, w, rows, n, eps, type, stream), s, y, rows, n,
+			 type, stream);
+}
+
+int kn_cu_rmsnorm_back_amax(void *dx, void *dw, enum kn_type grad_type, const void *dy,
+			    const void *x, const float *rstd, const void *w, const void *add,
+			    size_t rows, size_t n, enum kn_type type, unsigned flags, void *work,
+			    struct kn_cu_fp8_scale *s, struct CUstream_st *stream)
+{
+	return then_amax(kn_cu_rmsnorm_back(dx, dw, grad_type, dy, x, rstd, w, add, rows, n, type,
+					    flags, work, stream), s, dx, rows, n, type, stream);
+}
+
+int kn_cu_swiglu_amax(void *y, const void *gu, size_t rows, size_t n, enum kn_type type,
+		      struct kn_cu_fp8_scale *s, struct CUstream_st *stream)
+{
+	return then_amax(kn_cu_swiglu(y, gu, rows, n, type, stream), s, y, rows, n, type, stream);
+}
+
+int kn_cu_swiglu_back_amax(void *dgu, void *y, const void *dy, const void *gu, size_t rows,
+			   size_t n, enum kn_type type, struct kn_cu_fp8_scale *s,
+			   struct CUstream_st *stream)
+{
+	return then_amax(kn_cu_swiglu_back(dgu, y, dy, gu, rows, n, type, stream), s, dgu, rows,
+			 2 * n, type, stream);
+}
+
+/* ---- copies ---- */
 
 static void run_cast(const void *args)
 {
