@@ -19,7 +19,8 @@ static int help, version, color;
 static const char *const precisions[] = { "fp32", "bf16", "fp16", NULL };
 static const char *const devices[] = { "auto", "cpu", "cuda", NULL };
 static const char *const reductions[] = { "nccl", "tree", NULL };
-static const char *const recipes[] = { "off", "tensorwise", "tensorwise_with_gw_hp", NULL };
+static const char *const recipes[] = { "off", "tensorwise", "tensorwise_with_gw_hp",
+					 "tensorwise_fast", NULL };
 static const char *const overflows[] = { "units", "deepspeed", NULL };
 static const char *const losses[] = { "micro", "tokens", NULL };
 static const char *const kinds[] = { "u16", "u32", "jsonl", "safetensors", NULL };
@@ -74,7 +75,7 @@ static const struct opt rows[] = {
 	ZT_ONE_OF("fp8", "RECIPE", args.fp8, 0, recipes,
 		  "GPUs of compute capability 8.9 and later: compute the layers' matrix products "
 		  "in fp8. tensorwise (--fp8 alone): one scale per tensor; tensorwise_with_gw_hp: "
-		  "weight gradients in 16 bits; off (default)"),
+		  "weight gradients in 16 bits; tensorwise_fast: less exact sums; off (default)"),
 	ZT_ONE_OF("device", "KIND", args.device, ZT_AUTO, devices,
 		  "auto (default: a GPU for each rank, if any is visible), cpu or cuda"),
 	ZT_ONE_OF("reduction", "KIND", args.reduction, 0, reductions,

@@ -1,8 +1,9 @@
-"""usage: torchrun --nproc-per-node N fsdp2.py CONFIG.json ROWS TOKENS STEPS [--keep] [--recompute]
+"""usage: torchrun --nproc-per-node N fsdp2.py CONFIG.json ROWS TOKENS STEPS [--keep] [--recompute] [--float8]
 
 A training step of a Hugging Face model by PyTorch's FSDP2, each layer compiled: the peer of ztrain on
 GPUs.  bf16 compute, fp32 parameters and moments, fused AdamW, clipping, random tokens.  --keep: the
 parameters of a layer stay gathered after the forward pass (gradients and optimizer sharded only).
+--float8: the layers' linear modules are torchao's Float8Linear, tensorwise.
 """
 import functools
 import json
@@ -26,6 +27,9 @@ config.use_cache = False
 with torch.device("meta"):
     model = AutoModelForCausalLM.from_config(config, dtype=torch.float32,
                                              attn_implementation="sdpa")
+if "--float8" in sys.argv:
+    from torchao.float8 import convert_to_float8_training
+    convert_to_float8_training(model, module_filter_fn=lambda m, name: "lm_head" not in name)
 policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.bfloat16)
 if recompute:
     from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
@@ -58,7 +62,8 @@ for step in range(steps):
     took.append(time.perf_counter() - began)
 half = statistics.median(took[steps // 3:])
 if not rank:
-    print(f"fsdp2 {'keep' if keep else 'shard'}{' recompute' if recompute else ''}: {world} GPUs, "
+    print(f"fsdp2 {'keep' if keep else 'shard'}{' recompute' if recompute else ''}"
+          f"{' float8' if '--float8' in sys.argv else ''}: {world} GPUs, "
           f"{rows} x {tokens}: {rows * tokens / half:.0f} tokens/s/GPU, {half:.3f} s, loss "
           f"{loss.item():.3f}, {torch.cuda.max_memory_allocated() / 2**30:.1f} GiB", flush=True)
 dist.destroy_process_group()

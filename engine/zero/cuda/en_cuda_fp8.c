@@ -32,12 +32,13 @@ struct scales {
 /* What of a layer has scales, by bits. */
 struct known {
 	uint8_t matrices;	/* and copies, where they stay */
-	uint8_t inputs;
+	uint8_t inputs, grads;
 };
 
 struct en_cuda_fp8 {
 	struct matrix matrix[MATRICES];
 	bool wgrad;		/* gradients of matrices too */
+	unsigned back;		/* flags of products on the way back */
 	bool stays;		/* copies of matrices */
 	uint64_t numel;		/* of a layer's matrices */
 	uint8_t *a;		/* an input, or a gradient */
@@ -119,6 +120,7 @@ int en_cuda_fp8_new(struct en_cuda *c, struct ckpt_err *err)
 	if (!f->known)
 		return ck_fail_nomem(err, "scales", c->z.model->config.layers);
 	f->stale = true;
+	f->back = c->cuda.fp8 == EN_CUDA_FP8_TENSORWISE_FAST ? KN_CU_FP8_FAST : 0;
 	f->wgrad = c->cuda.fp8 != EN_CUDA_FP8_TENSORWISE_GW_HP;
 	f->stays = en_cuda_is_whole(c) && c->z.opts.micro_batches > 1;
 	take_shapes(f, c);
@@ -150,7 +152,7 @@ int en_cuda_fp8_begin(struct en_cuda *c, struct ckpt_err *err)
 	if (!rc && f->stale)
 		rc = (int)cudaMemsetAsync(f->wscale, 0, layers * sizeof(*f->wscale), c->work);
 	for (uint32_t i = 0; i < layers; i++) {
-		f->known[i].inputs = 0;
+		f->known[i].inputs = f->known[i].grads = 0;
 		if (f->stale)
 			f->known[i].matrices = 0;
 	}
@@ -184,6 +186,33 @@ static int find(const struct en_cuda *c, const void *p, const void *of, enum kn_
 	return NONE;
 }
 
+/* The kernel that makes a tensor finds its largest number, too; NULL: it is known. */
+static struct kn_cu_fp8_scale *note(uint8_t *known, int i, struct kn_cu_fp8_scale *s)
+{
+	const bool has = *known >> i & 1;
+
+	*known = (uint8_t)(*known | 1 << i);
+	return has ? NULL : &s[i];
+}
+
+struct kn_cu_fp8_scale *en_cuda_fp8_of_input(struct en_cuda *c, enum en_slot slot)
+{
+	struct en_cuda_fp8 *f = c->fp8;
+	const int i = slot == EN_Q ? NORM_IN : slot == EN_GATE ? NORM_POST : ACT;
+
+	return f ? note(&f->known[f->layer].inputs, i, f->scale[f->layer].x) : NULL;
+}
+
+struct kn_cu_fp8_scale *en_cuda_fp8_of_grad(struct en_cuda *c, enum en_slot slot, bool before)
+{
+	struct en_cuda_fp8 *f = c->fp8;
+	const int i = slot == EN_O ? O : slot == EN_GATE ? GATE : DOWN;
+
+	if (!f || (before && !f->layer))
+		return NULL;
+	return note(&f->known[f->layer - before].grads, i, f->scale[f->layer - before].dy);
+}
+
 /* As it is, or transposed. */
 static int get_matrix(struct en_cuda *c, int i, const void *w, bool turned, const void **out)
 {
@@ -213,23 +242,22 @@ static int get_matrix(struct en_cuda *c, int i, const void *w, bool turned, cons
 static int get_input(struct en_cuda *c, int i, const void *x, size_t n, size_t in, bool turned)
 {
 	struct en_cuda_fp8 *f = c->fp8;
-	struct kn_cu_fp8_scale *s = &f->scale[f->layer].x[i];
+	struct kn_cu_fp8_scale *s = f->scale[f->layer].x;
 	uint8_t *known = &f->known[f->layer].inputs;
 	int rc = 0;
 
 	if (turned ? f->xt == i : f->x == i)
 		return 0;
-	if (!(*known >> i & 1))
-		rc = kn_cu_fp8_amax(s, x, c->z.opts.type, in, n, in, c->work);
-	*known = (uint8_t)(*known | 1 << i);
+	if (note(known, i, s))
+		rc = kn_cu_fp8_amax(&s[i], x, c->z.opts.type, in, n, in, c->work);
 	if (turned) {
 		f->xt = i;
 	} else {
 		f->x = i;
 		f->dy = NONE;
 	}
-	return rc ? rc : kn_cu_fp8_cast(turned ? NULL : f->a, turned ? f->ct : NULL, s, KN_E4M3, x,
-					c->z.opts.type, in, n, in, c->work);
+	return rc ? rc : kn_cu_fp8_cast(turned ? NULL : f->a, turned ? f->ct : NULL, &s[i], KN_E4M3,
+					x, c->z.opts.type, in, n, in, c->work);
 }
 
 /* To 'a', and with 'turned' transposed to 'bt'. */
@@ -237,18 +265,19 @@ static int get_grad(struct en_cuda *c, int i, const void *dy, size_t ld, size_t 
 		    bool turned)
 {
 	struct en_cuda_fp8 *f = c->fp8;
-	struct kn_cu_fp8_scale *s = &f->scale[f->layer].dy[i];
-	int rc;
+	struct kn_cu_fp8_scale *s = f->scale[f->layer].dy;
+	int rc = 0;
 
 	if (turned ? f->dyt == i : f->dy == i)
 		return 0;
-	rc = kn_cu_fp8_amax(s, dy, c->z.opts.type, ld, n, out, c->work);
+	if (note(&f->known[f->layer].grads, i, s))
+		rc = kn_cu_fp8_amax(&s[i], dy, c->z.opts.type, ld, n, out, c->work);
 	f->dy = i;
 	f->x = NONE;
 	if (turned)
 		f->dyt = i;
-	return rc ? rc : kn_cu_fp8_cast(f->a, turned ? f->bt : NULL, s, KN_E5M2, dy,
-					c->z.opts.type, ld, n, out, c->work);
+	return rc ? rc : kn_cu_fp8_cast(f->a, turned ? f->bt : NULL, &s[i], KN_E5M2,
+					dy, c->z.opts.type, ld, n, out, c->work);
 }
 
 /* ---- products ---- */
@@ -286,8 +315,9 @@ bool en_cuda_fp8_input(struct en_cuda *c, const struct en_cuda_linear *l, int *r
 {
 	const int i = find(c, l->w, c->fp8 ? c->fp8->params : NULL, c->z.opts.type);
 	const struct kn_cu_mm8 mm = {
-		.flags = l->add ? KN_GEMM_ADD : 0, .m = l->n, .n = l->in, .k = l->out,
-		.ldc = l->in, .ldd = l->in, .a = KN_E5M2, .b = KN_E4M3, .out = c->z.opts.type,
+		.flags = (c->fp8 ? c->fp8->back : 0) | (l->add ? KN_GEMM_ADD : 0), .m = l->n,
+		.n = l->in, .k = l->out, .ldc = l->in, .ldd = l->in, .a = KN_E5M2, .b = KN_E4M3,
+		.out = c->z.opts.type,
 	};
 	struct en_cuda_fp8 *f = c->fp8;
 	const void *w = NULL;
@@ -307,8 +337,8 @@ bool en_cuda_fp8_weight(struct en_cuda *c, const struct en_cuda_linear *l, int *
 {
 	const int i = find(c, l->d, c->fp8 ? c->fp8->grads : NULL, c->z.opts.wire);
 	const struct kn_cu_mm8 mm = {
-		.m = l->out, .n = l->in, .k = l->n, .ldd = l->in, .a = KN_E5M2, .b = KN_E4M3,
-		.out = c->z.opts.wire,
+		.flags = c->fp8 ? c->fp8->back : 0, .m = l->out, .n = l->in, .k = l->n,
+		.ldd = l->in, .a = KN_E5M2, .b = KN_E4M3, .out = c->z.opts.wire,
 	};
 	struct en_cuda_fp8 *f = c->fp8;
 

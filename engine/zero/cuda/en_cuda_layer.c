@@ -248,10 +248,13 @@ static int open_layer(struct layer *l, struct en_cuda *c, const struct en_batch 
 static void norm(struct layer *l, void *y, float *rstd, const void *x, enum en_slot slot)
 {
 	const struct en_model_config *m = &l->c->z.model->config;
+	const bool post = slot == EN_NORM_POST;
 
 	if (!l->rc)
-		note(l, kn_cu_rmsnorm(y, rstd, x, weight(l, slot), l->n, m->hidden,
-				      (float)m->norm_eps, l->type, l->c->work), "a norm");
+		note(l, kn_cu_rmsnorm_amax(y, rstd, x, weight(l, slot), l->n, m->hidden,
+					   (float)m->norm_eps, l->type,
+					   en_cuda_fp8_of_input(l->c, post ? EN_GATE : EN_Q),
+					   l->c->work), "a norm");
 }
 
 /* c->g = c->g + the gradient through the norm, whose input was x. */
@@ -259,11 +262,15 @@ static void norm_back(struct layer *l, const void *dy, const void *x, const floa
 		      enum en_slot slot)
 {
 	struct en_cuda *c = l->c;
+	const bool post = slot == EN_NORM_POST;
 
 	if (!l->rc)
-		note(l, kn_cu_rmsnorm_back(c->g, grad(l, slot), c->z.opts.wire, dy, x, rstd,
-					   weight(l, slot), c->g, l->n, c->z.model->config.hidden,
-					   l->type, 0, c->part, c->work), "a norm");
+		note(l, kn_cu_rmsnorm_back_amax(c->g, grad(l, slot), c->z.opts.wire, dy, x, rstd,
+						weight(l, slot), c->g, l->n,
+						c->z.model->config.hidden, l->type, 0, c->part,
+						post ? en_cuda_fp8_of_grad(c, EN_O, false) :
+						       en_cuda_fp8_of_grad(c, EN_DOWN, true),
+						c->work), "a norm");
 }
 
 /* Where something is that may be kept. */
@@ -312,7 +319,8 @@ int en_cuda_run_forward(struct en_cuda *c, const struct en_batch *b, const void 
 	forward_mm(&l, kept->gu, 2 * (size_t)m->inter, h_post, weight(&l, EN_GATE), NULL, m->hidden,
 		   2 * (size_t)m->inter);
 	if (y && !l.rc) {
-		note(&l, kn_cu_swiglu(act, kept->gu, l.n, m->inter, l.type, c->work), "swiglu");
+		note(&l, kn_cu_swiglu_amax(act, kept->gu, l.n, m->inter, l.type,
+					   en_cuda_fp8_of_input(c, EN_DOWN), c->work), "swiglu");
 		forward_mm(&l, y, m->hidden, act, weight(&l, EN_DOWN), kept->mid, m->inter,
 			   m->hidden);
 	}
@@ -327,8 +335,10 @@ static void mlp_back(struct layer *l, const struct en_cuda_kept *kept)
 
 	input_mm(l, c->act, c->g, m->hidden, weight(l, EN_DOWN), NULL, inter, m->hidden);
 	if (!l->rc)
-		note(l, kn_cu_swiglu_back(c->dgu, kept->act ? NULL : c->act, c->act, kept->gu,
-					  l->n, inter, l->type, c->work), "swiglu");
+		note(l, kn_cu_swiglu_back_amax(c->dgu, kept->act ? NULL : c->act, c->act, kept->gu,
+					       l->n, inter, l->type,
+					       en_cuda_fp8_of_grad(c, EN_GATE, false), c->work),
+		     "swiglu");
 	weight_mm(l, grad(l, EN_DOWN), c->g, m->hidden, place(kept->act, c->act), inter,
 		  m->hidden);
 	input_mm(l, c->t, c->dgu, 2 * inter, weight(l, EN_GATE), NULL, m->hidden, 2 * inter);

@@ -231,6 +231,13 @@ void en_cuda_fp8_stale(struct en_cuda *c);
 int en_cuda_fp8_begin(struct en_cuda *c, struct ckpt_err *err);
 /* Of a layer, forward ('grads' NULL) or back. */
 void en_cuda_fp8_layer(struct en_cuda *c, uint32_t layer, const void *params, const void *grads);
+/*
+ * Where the kernel that makes a tensor leaves its largest number; NULL: nowhere.  Of the input of
+ * EN_Q, EN_GATE or EN_DOWN, and of the gradient of what EN_O, EN_GATE or EN_DOWN gave, with
+ * 'before' in the layer before.  Nobody changes the tensor after that.
+ */
+struct kn_cu_fp8_scale *en_cuda_fp8_of_input(struct en_cuda *c, enum en_slot slot);
+struct kn_cu_fp8_scale *en_cuda_fp8_of_grad(struct en_cuda *c, enum en_slot slot, bool before);
 /* A product of a matrix w [out, in] for n positions; 'ld' is the distance of rows of y and dy. */
 struct en_cuda_linear {
 	size_t n, in, out, ld;

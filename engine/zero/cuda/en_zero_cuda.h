@@ -39,6 +39,7 @@ enum en_cuda_fp8_recipe {
 	EN_CUDA_FP8_OFF,
 	EN_CUDA_FP8_TENSORWISE,		/* all three products of a matrix */
 	EN_CUDA_FP8_TENSORWISE_GW_HP,	/* but gradients of matrices in 16 bits */
+	EN_CUDA_FP8_TENSORWISE_FAST,	/* all, with sums of fewer bits also on the way back */
 };
 
 struct en_cuda_opts {
@@ -54,7 +55,9 @@ struct en_cuda_opts {
 static inline const char *en_cuda_fp8_name(enum en_cuda_fp8_recipe recipe)
 {
 	return recipe == EN_CUDA_FP8_OFF ? "off" :
-	       recipe == EN_CUDA_FP8_TENSORWISE ? "tensorwise" : "tensorwise_with_gw_hp";
+	       recipe == EN_CUDA_FP8_TENSORWISE ? "tensorwise" :
+	       recipe == EN_CUDA_FP8_TENSORWISE_GW_HP ? "tensorwise_with_gw_hp" :
+							"tensorwise_fast";
 }
 
 /*
