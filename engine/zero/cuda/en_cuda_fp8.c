@@ -20,7 +20,7 @@ enum { NORM_IN, ATTENTION, NORM_POST, ACT, INPUTS };
 struct matrix {
 	enum en_slot slot;
 	int input;
-	size_t out, in;		/* out 0: part of the one before */
+	size_t out, in;		/* out 0: part of the one before, or its products do not fit */
 	uint64_t at;		/* of its copies, where they stay */
 };
 
@@ -71,8 +71,10 @@ static void take_shapes(struct en_cuda_fp8 *f, const struct en_cuda *c)
 
 	for (int i = 0; i < MATRICES; i++) {
 		f->matrix[i] = list[i];
+		if (list[i].out % 16 || list[i].in % 16)
+			f->matrix[i].out = 0;
 		f->matrix[i].at = f->numel;
-		f->numel += ((uint64_t)list[i].out * list[i].in + 15) / 16 * 16;
+		f->numel += (uint64_t)f->matrix[i].out * list[i].in;
 	}
 }
 
