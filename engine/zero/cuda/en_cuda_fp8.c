@@ -33,6 +33,7 @@ struct scales {
 struct known {
 	uint8_t matrices;	/* and copies, where they stay */
 	uint8_t inputs, grads;
+	uint8_t turned;		/* inputs whose transposed copies are kept */
 };
 
 struct en_cuda_fp8 {
@@ -40,6 +41,9 @@ struct en_cuda_fp8 {
 	bool wgrad;		/* gradients of matrices too */
 	unsigned back;		/* flags of products on the way back */
 	bool stays;		/* copies of matrices */
+	bool keeps[INPUTS];	/* transposed copies of inputs, from the way forward to that back */
+	size_t kept_at[INPUTS];	/* columns in 'kept' */
+	uint8_t **kept;		/* [layers]: [sum of the inputs' columns, n], or NULL */
 	uint64_t numel;		/* of a layer's matrices */
 	uint8_t *a;		/* an input, or a gradient */
 	uint8_t *bt;		/* a gradient, transposed */
@@ -55,6 +59,13 @@ struct en_cuda_fp8 {
 	int x, dy, dyt, xt;
 };
 
+/* Rows and columns of a multiple of 16, and so the bytes before the matrix's gradient. */
+static bool does_fit(const struct en_cuda *c, const struct matrix *m)
+{
+	return m->out % 16 == 0 && m->in % 16 == 0 &&
+	       c->z.model->block[1].at[m->slot] * kn_type_size(c->z.opts.wire) % 16 == 0;
+}
+
 static void take_shapes(struct en_cuda_fp8 *f, const struct en_cuda *c)
 {
 	const struct en_model_config *m = &c->z.model->config;
@@ -69,13 +80,39 @@ static void take_shapes(struct en_cuda_fp8 *f, const struct en_cuda *c)
 		[DOWN] = { EN_DOWN, ACT, m->hidden, m->inter, 0 },
 	};
 
+	for (int i = 0; i < INPUTS; i++)
+		f->keeps[i] = f->wgrad && en_cuda_keeps_all(c);
 	for (int i = 0; i < MATRICES; i++) {
 		f->matrix[i] = list[i];
-		if (list[i].out % 16 || list[i].in % 16)
+		if (!does_fit(c, &list[i])) {
 			f->matrix[i].out = 0;
+			f->keeps[list[i].input] = false;
+		}
 		f->matrix[i].at = f->numel;
 		f->numel += (uint64_t)f->matrix[i].out * list[i].in;
 	}
+}
+
+static int take_kept(struct en_cuda_fp8 *f, struct en_cuda *c, struct ckpt_err *err)
+{
+	const uint64_t n = (uint64_t)c->z.opts.rows * c->z.opts.tokens;
+	const size_t in[INPUTS] = {
+		f->matrix[Q].in, f->matrix[O].in, f->matrix[GATE].in, f->matrix[DOWN].in,
+	};
+	const uint32_t layers = c->z.model->config.layers;
+	size_t all = 0;
+	int rc = 0;
+
+	for (int i = 0; i < INPUTS; i++) {
+		f->kept_at[i] = all;
+		all += f->keeps[i] ? in[i] : 0;
+	}
+	f->kept = ck_zalloc(layers * sizeof(*f->kept));
+	if (!f->kept)
+		return ck_fail_nomem(err, "layers", layers);
+	for (uint32_t i = 0; !rc && all && i < layers; i++)
+		rc = en_cuda_new(c, EN_MEM_ACTIVATIONS, n * all, &f->kept[i], err);
+	return rc;
 }
 
 static int take_memory(struct en_cuda_fp8 *f, struct en_cuda *c, struct ckpt_err *err)
@@ -108,6 +145,7 @@ static int take_memory(struct en_cuda_fp8 *f, struct en_cuda *c, struct ckpt_err
 int en_cuda_fp8_new(struct en_cuda *c, struct ckpt_err *err)
 {
 	struct en_cuda_fp8 *f;
+	int rc;
 
 	if (!c->cuda.fp8)
 		return 0;
@@ -124,15 +162,18 @@ int en_cuda_fp8_new(struct en_cuda *c, struct ckpt_err *err)
 	f->stale = true;
 	f->back = c->cuda.fp8 == EN_CUDA_FP8_TENSORWISE_FAST ? KN_CU_FP8_FAST : 0;
 	f->wgrad = c->cuda.fp8 != EN_CUDA_FP8_TENSORWISE_GW_HP;
-	f->stays = en_cuda_is_whole(c) && c->z.opts.micro_batches > 1;
+	f->stays = en_cuda_is_whole(c) && (c->z.opts.micro_batches > 1 || en_cuda_keeps_all(c));
 	take_shapes(f, c);
-	return take_memory(f, c, err);
+	rc = take_kept(f, c, err);
+	return rc ? rc : take_memory(f, c, err);
 }
 
 void en_cuda_fp8_free(struct en_cuda *c)
 {
-	if (c->fp8)
+	if (c->fp8) {
 		ck_free(c->fp8->known);
+		ck_free(c->fp8->kept);
+	}
 	ck_free(c->fp8);
 }
 
@@ -154,7 +195,7 @@ int en_cuda_fp8_begin(struct en_cuda *c, struct ckpt_err *err)
 	if (!rc && f->stale)
 		rc = (int)cudaMemsetAsync(f->wscale, 0, layers * sizeof(*f->wscale), c->work);
 	for (uint32_t i = 0; i < layers; i++) {
-		f->known[i].inputs = f->known[i].grads = 0;
+		f->known[i].inputs = f->known[i].grads = f->known[i].turned = 0;
 		if (f->stale)
 			f->known[i].matrices = 0;
 	}
@@ -197,12 +238,26 @@ static struct kn_cu_fp8_scale *note(uint8_t *known, int i, struct kn_cu_fp8_scal
 	return has ? NULL : &s[i];
 }
 
+static int input_of(enum en_slot slot)
+{
+	return slot == EN_Q ? NORM_IN : slot == EN_GATE ? NORM_POST : ACT;
+}
+
 struct kn_cu_fp8_scale *en_cuda_fp8_of_input(struct en_cuda *c, enum en_slot slot)
 {
 	struct en_cuda_fp8 *f = c->fp8;
-	const int i = slot == EN_Q ? NORM_IN : slot == EN_GATE ? NORM_POST : ACT;
 
-	return f ? note(&f->known[f->layer].inputs, i, f->scale[f->layer].x) : NULL;
+	return f ? note(&f->known[f->layer].inputs, input_of(slot), f->scale[f->layer].x) : NULL;
+}
+
+bool en_cuda_fp8_keeps(const struct en_cuda *c, enum en_slot slot)
+{
+	return c->fp8 && c->fp8->keeps[input_of(slot)];
+}
+
+bool en_cuda_fp8_has(const struct en_cuda *c, enum en_slot slot)
+{
+	return c->fp8 && c->fp8->known[c->fp8->layer].turned >> input_of(slot) & 1;
 }
 
 struct kn_cu_fp8_scale *en_cuda_fp8_of_grad(struct en_cuda *c, enum en_slot slot, bool before)
@@ -240,26 +295,53 @@ static int get_matrix(struct en_cuda *c, int i, const void *w, bool turned, cons
 	return rc;
 }
 
-/* To 'a', or transposed to 'ct'. */
-static int get_input(struct en_cuda *c, int i, const void *x, size_t n, size_t in, bool turned)
+/* To 'y', or transposed to 'yt'; either may be NULL. */
+static int copy_input(struct en_cuda *c, int i, void *y, void *yt, const void *x, size_t n,
+		      size_t in)
 {
 	struct en_cuda_fp8 *f = c->fp8;
 	struct kn_cu_fp8_scale *s = f->scale[f->layer].x;
-	uint8_t *known = &f->known[f->layer].inputs;
 	int rc = 0;
 
-	if (turned ? f->xt == i : f->x == i)
-		return 0;
-	if (note(known, i, s))
+	if (note(&f->known[f->layer].inputs, i, s))
 		rc = kn_cu_fp8_amax(&s[i], x, c->z.opts.type, in, n, in, c->work);
-	if (turned) {
-		f->xt = i;
-	} else {
-		f->x = i;
-		f->dy = NONE;
+	return rc ? rc : kn_cu_fp8_cast(y, yt, &s[i], KN_E4M3, x, c->z.opts.type, in, n, in,
+					c->work);
+}
+
+/* To 'a', and with the same read to where its transposed copy is kept. */
+static int get_input(struct en_cuda *c, int i, const void *x, size_t n, size_t in)
+{
+	struct en_cuda_fp8 *f = c->fp8;
+	struct known *known = &f->known[f->layer];
+	void *kept = NULL;
+
+	if (f->x == i)
+		return 0;
+	f->x = i;
+	f->dy = NONE;
+	if (f->keeps[i] && n % 16 == 0) {
+		kept = f->kept[f->layer] + f->kept_at[i] * n;
+		known->turned = (uint8_t)(known->turned | 1 << i);
 	}
-	return rc ? rc : kn_cu_fp8_cast(turned ? NULL : f->a, turned ? f->ct : NULL, &s[i], KN_E4M3,
-					x, c->z.opts.type, in, n, in, c->work);
+	return copy_input(c, i, f->a, kept, x, n, in);
+}
+
+/* As it was kept, or to 'ct'. */
+static int get_turned(struct en_cuda *c, int i, const void *x, size_t n, size_t in,
+		      const void **out)
+{
+	struct en_cuda_fp8 *f = c->fp8;
+
+	if (f->known[f->layer].turned >> i & 1) {
+		*out = f->kept[f->layer] + f->kept_at[i] * n;
+		return 0;
+	}
+	*out = f->ct;
+	if (f->xt == i)
+		return 0;
+	f->xt = i;
+	return copy_input(c, i, NULL, f->ct, x, n, in);
 }
 
 /* To 'a', and with 'turned' transposed to 'bt'. */
@@ -299,7 +381,7 @@ bool en_cuda_fp8_forward(struct en_cuda *c, const struct en_cuda_linear *l, int 
 		return false;
 	*rc_out = get_matrix(c, i, l->w, false, &w);
 	if (!*rc_out)
-		*rc_out = get_input(c, f->matrix[i].input, l->x, l->n, l->in, false);
+		*rc_out = get_input(c, f->matrix[i].input, l->x, l->n, l->in);
 	if (!*rc_out)
 		*rc_out = kn_cu_gemm_run8(c->gemm, &mm, f->a,
 					  &f->scale[f->layer].x[f->matrix[i].input], w,
@@ -343,14 +425,15 @@ bool en_cuda_fp8_weight(struct en_cuda *c, const struct en_cuda_linear *l, int *
 		.ldd = l->in, .a = KN_E5M2, .b = KN_E4M3, .out = c->z.opts.wire,
 	};
 	struct en_cuda_fp8 *f = c->fp8;
+	const void *x = NULL;
 
 	if (i == NONE || !has_wgrad(f, l) || !kn_cu_gemm_fits8(&mm, NULL, l->d))
 		return false;
 	*rc_out = get_grad(c, i, l->dy, l->ld, l->n, l->out, true);
 	if (!*rc_out)
-		*rc_out = get_input(c, f->matrix[i].input, l->x, l->n, l->in, true);
+		*rc_out = get_turned(c, f->matrix[i].input, l->x, l->n, l->in, &x);
 	if (!*rc_out)
-		*rc_out = kn_cu_gemm_run8(c->gemm, &mm, f->bt, &f->scale[f->layer].dy[i], f->ct,
+		*rc_out = kn_cu_gemm_run8(c->gemm, &mm, f->bt, &f->scale[f->layer].dy[i], x,
 					  &f->scale[f->layer].x[f->matrix[i].input], NULL, l->d,
 					  c->work);
 	return true;

@@ -332,17 +332,18 @@ static void mlp_back(struct layer *l, const struct en_cuda_kept *kept)
 	struct en_cuda *c = l->c;
 	const struct en_model_config *m = &c->z.model->config;
 	const size_t inter = m->inter;
+	void *act = kept->act || en_cuda_fp8_has(c, EN_DOWN) ? NULL : c->act;
 
 	input_mm(l, c->act, c->g, m->hidden, weight(l, EN_DOWN), NULL, inter, m->hidden);
 	if (!l->rc)
-		note(l, kn_cu_swiglu_back_amax(c->dgu, kept->act ? NULL : c->act, c->act, kept->gu,
+		note(l, kn_cu_swiglu_back_amax(c->dgu, act, c->act, kept->gu,
 					       l->n, inter, l->type,
 					       en_cuda_fp8_of_grad(c, EN_GATE, false), c->work),
 		     "swiglu");
 	weight_mm(l, grad(l, EN_DOWN), c->g, m->hidden, place(kept->act, c->act), inter,
 		  m->hidden);
 	input_mm(l, c->t, c->dgu, 2 * inter, weight(l, EN_GATE), NULL, m->hidden, 2 * inter);
-	if (!kept->h_post)
+	if (!kept->h_post && !en_cuda_fp8_has(c, EN_GATE))
 		norm(l, c->h, NULL, kept->mid, EN_NORM_POST);
 	weight_mm(l, grad(l, EN_GATE), c->dgu, 2 * inter, place(kept->h_post, c->h), m->hidden,
 		  2 * inter);
@@ -371,7 +372,7 @@ static void attention_back(struct layer *l, const void *x, const struct en_cuda_
 				      c->z.opts.wire, c->dqkv, dk, norms ? kept->qkv : NULL,
 				      weight(l, EN_Q_NORM), weight(l, EN_K_NORM), c->cos, c->sin,
 				      0, norms ? c->part : NULL, c->work), "rotation");
-	if (!kept->h_in)
+	if (!kept->h_in && !en_cuda_fp8_has(c, EN_Q))
 		norm(l, c->h, NULL, x, EN_NORM_IN);
 	project_back(l, c->t, c->spare, c->dqkv, place(kept->h_in, c->h));
 	norm_back(l, c->t, x, kept->rstd_in, EN_NORM_IN);

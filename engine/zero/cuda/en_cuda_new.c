@@ -190,10 +190,11 @@ static int new_kept(struct en_cuda *c, struct en_cuda_kept *k, struct ckpt_err *
 		{ a, &k->mid, n * m->hidden * es }, { a, &k->gu, n * 2 * m->inter * es },
 		{ a, &k->lse, n * m->heads * fs }, { a, &k->rstd_in, n * fs },
 		{ a, &k->rstd_post, n * fs },
-		{ a, &k->h_in, all * m->hidden * es }, { a, &k->h_post, all * m->hidden * es },
+		{ a, &k->h_in, en_cuda_fp8_keeps(c, EN_Q) ? 0 : all * m->hidden * es },
+		{ a, &k->h_post, en_cuda_fp8_keeps(c, EN_GATE) ? 0 : all * m->hidden * es },
 		{ a, &k->q, all * m->heads * m->head_dim * es },
 		{ a, &k->k, all * m->kv_heads * m->head_dim * es },
-		{ a, &k->act, all * m->inter * es },
+		{ a, &k->act, en_cuda_fp8_keeps(c, EN_DOWN) ? 0 : all * m->inter * es },
 	};
 
 	return new_buffers(c, buffer, CK_ARRAY_LEN(buffer), err);
@@ -380,10 +381,10 @@ int en_cuda_take_memory(struct en_cuda *c, struct ckpt_err *err)
 	if (!rc)
 		rc = new_reduces(c, err);
 	if (!rc)
-		rc = new_acts(c, err);
+		rc = en_cuda_fp8_new(c, err);
 	if (!rc)
-		rc = new_work(c, err);
-	return rc ? rc : en_cuda_fp8_new(c, err);
+		rc = new_acts(c, err);
+	return rc ? rc : new_work(c, err);
 }
 
 int en_cuda_plan_most(struct en_cuda *c, struct ckpt_err *err)

@@ -238,6 +238,12 @@ void en_cuda_fp8_layer(struct en_cuda *c, uint32_t layer, const void *params, co
  */
 struct kn_cu_fp8_scale *en_cuda_fp8_of_input(struct en_cuda *c, enum en_slot slot);
 struct kn_cu_fp8_scale *en_cuda_fp8_of_grad(struct en_cuda *c, enum en_slot slot, bool before);
+/*
+ * Whether the transposed copy of the input of EN_Q, EN_GATE or EN_DOWN is kept for the way back,
+ * which then needs nothing of 16 bits; and whether the layer at work has it.
+ */
+bool en_cuda_fp8_keeps(const struct en_cuda *c, enum en_slot slot);
+bool en_cuda_fp8_has(const struct en_cuda *c, enum en_slot slot);
 /* A product of a matrix w [out, in] for n positions; 'ld' is the distance of rows of y and dy. */
 struct en_cuda_linear {
 	size_t n, in, out, ld;
