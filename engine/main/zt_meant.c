@@ -34,6 +34,8 @@ static const struct meant list[] = {
 	{ "give --steps N", { "max_steps", "num_steps", "max_train_steps" }, 0 },
 	{ "give --precision P (fp32, bf16 or fp16)",
 	  { "bf16", "fp16", "mixed_precision", "dtype", "torch_dtype" }, 0 },
+	{ "give --precision bf16 --fp8",
+	  { "fp8_format", "fp8_recipe", "fp8_backend", "float8" }, 0 },
 	{ "give --recompute",
 	  { "gradient_checkpointing", "activation_checkpointing",
 	    "gradient_checkpointing_enable" }, 0 },
