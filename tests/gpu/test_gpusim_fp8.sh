@@ -68,7 +68,7 @@ near() {
 train 1 2 4 fits.json --random --steps 6 || bad bf16
 mv steps want
 train 1 2 4 fits.json --random --steps 6 --fp8 || bad '--fp8 alone'
-grep -q "products in fp8, tensorwise," said && good || bad 'the recipe is not named'
+grep -q "linear layers in fp8 (tensorwise)," said && good || bad 'the recipe is not named'
 near 0.02 && good || { bad 'far from bf16, or equal to it'; diff want steps; }
 train 1 2 4 odd.json --random --steps 3 || bad 'bf16, no shape that fits'
 mv steps want

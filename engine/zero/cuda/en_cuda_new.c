@@ -350,9 +350,9 @@ static int open_device(struct en_cuda *c, struct ckpt_err *err)
 	rc = check_fp8(c, &prop, err);
 	if (rc)
 		return rc;
-	snprintf(c->text, sizeof(c->text), "%.80s%s%s", prop.name,
-		 c->cuda.fp8 ? ", layers' products in fp8, " : "",
-		 c->cuda.fp8 ? en_cuda_fp8_name(c->cuda.fp8) : "");
+	snprintf(c->text, sizeof(c->text), "%.80s%s%s%s", prop.name,
+		 c->cuda.fp8 ? ", linear layers in fp8 (" : "",
+		 c->cuda.fp8 ? en_cuda_fp8_name(c->cuda.fp8) : "", c->cuda.fp8 ? ")" : "");
 	rc = en_cuda_event(&c->updated, err);
 	if (!rc)
 		rc = en_cuda_event(&c->loss_ready, err);
