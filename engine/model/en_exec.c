@@ -237,6 +237,23 @@ size_t en_exec_bytes(const struct en_exec *exec)
 	return exec->bytes;
 }
 
+/* A document begins at 0, and each token begins one or is in that of the token before. */
+static int check_starts(const struct en_batch *batch, struct ckpt_err *err)
+{
+	const size_t n = batch->starts ? (size_t)batch->rows * batch->tokens : 0;
+
+	for (size_t i = 0; i < n; i++) {
+		const int32_t at = (int32_t)(i % batch->tokens), start = batch->starts[i];
+
+		if (start == at || (at && start == batch->starts[i - 1]))
+			continue;
+		return en_model_fail(err, CKPT_E_MISMATCH, "", "the document of row %zu, position "
+				     "%d begins at %d; expected %d%s", i / batch->tokens, at, start,
+				     at, at ? ", or where the document before it begins" : "");
+	}
+	return 0;
+}
+
 int en_batch_check_for(const struct en_model *model, uint32_t rows, uint32_t tokens,
 		       const struct en_batch *batch, struct ckpt_err *err)
 {
@@ -261,7 +278,7 @@ int en_batch_check_for(const struct en_model *model, uint32_t rows, uint32_t tok
 					     "of %lld", (long long)label, row, at,
 					     (long long)vocab);
 	}
-	return 0;
+	return check_starts(batch, err);
 }
 
 int en_batch_check(const struct en_exec *exec, const struct en_batch *batch,
@@ -269,6 +286,28 @@ int en_batch_check(const struct en_exec *exec, const struct en_batch *batch,
 {
 	return en_batch_check_for(exec->model, (uint32_t)exec->most_rows,
 				  (uint32_t)exec->most_tokens, batch, err);
+}
+
+size_t en_batch_document_end(const struct en_batch *batch, size_t row, size_t i)
+{
+	const size_t t = batch->tokens;
+	const int32_t *start = batch->starts ? batch->starts + row * t : NULL;
+
+	if (!start)
+		return t;
+	for (i++; i < t && start[i] == start[i - 1]; i++)
+		;
+	return i;
+}
+
+bool en_batch_has_seams(const struct en_batch *batch)
+{
+	const size_t n = batch->starts ? (size_t)batch->rows * batch->tokens : 0;
+
+	for (size_t i = 0; i < n; i++)
+		if (batch->starts[i])
+			return true;
+	return false;
 }
 
 uint64_t en_batch_count(const struct en_batch *batch)

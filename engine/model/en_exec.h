@@ -18,11 +18,17 @@
 
 #include "engine/model/en_model.h"
 
-/* labels[b, t + 1] is the target of position t; -100 counts as nothing, labels[b, 0] never. */
+/*
+ * labels[b, t + 1] is the target of position t; -100 counts as nothing, labels[b, 0] never.
+ *
+ * Packed rows hold several documents: 'starts' says of each token where its document begins in the
+ * row.  A token attends to its own document, and its position is counted from there.
+ */
 struct en_batch {
 	uint32_t rows, tokens;
 	const int32_t *ids;	/* [rows, tokens] */
 	const int32_t *labels;	/* the same, may be NULL where no loss is asked for */
+	const int32_t *starts;	/* the same; NULL: a row is one document */
 };
 
 struct en_exec_opts {
@@ -61,13 +67,18 @@ size_t en_exec_bytes(const struct en_exec *exec);
 
 /*
  * CKPT_E_LIMIT when it is larger than the handle was made for, CKPT_E_MISMATCH for a token or label
- * outside the vocabulary (labels: but -100), naming its place.
+ * outside the vocabulary (labels: but -100) and for starts that are not those of documents one
+ * after the other, naming its place.
  */
 int en_batch_check_for(const struct en_model *model, uint32_t rows, uint32_t tokens,
 		       const struct en_batch *batch, struct ckpt_err *err);
 /* The same for the batches of a handle. */
 int en_batch_check(const struct en_exec *exec, const struct en_batch *batch,
 		   struct ckpt_err *err);
+/* The end of the document that token 'i' of row 'row' belongs to: an index in the row. */
+size_t en_batch_document_end(const struct en_batch *batch, size_t row, size_t i);
+/* Whether any row holds more than one document. */
+bool en_batch_has_seams(const struct en_batch *batch);
 /* Positions whose loss counts. */
 uint64_t en_batch_count(const struct en_batch *batch);
 

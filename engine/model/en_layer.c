@@ -23,9 +23,29 @@ struct kn_attn en_layer_attn(const struct en_exec *exec, size_t tokens)
 	const struct en_model_config *c = &exec->model->config;
 
 	return (struct kn_attn){ .t = tokens, .group = c->heads / c->kv_heads, .d = c->head_dim,
-				 .ldq = exec->q, .ldk = exec->kv,
+				 .ldq = exec->q, .ldk = exec->kv, .lds = tokens,
 				 .scale = (float)(1 / sqrt((double)c->head_dim)),
 				 .type = exec->type };
+}
+
+void en_layer_rope(const struct en_exec *exec, const struct en_batch *batch, float *q, float *k,
+		   size_t first, size_t count, float sign)
+{
+	const struct en_model_config *c = &exec->model->config;
+	const size_t t = batch->tokens, d = c->head_dim, end = first + count;
+
+	for (size_t i = first, n; i < end; i += n) {
+		const size_t at = i % t, start = batch->starts ? (size_t)batch->starts[i] : 0;
+
+		n = en_batch_document_end(batch, i / t, at) - at;
+		if (n > end - i)
+			n = end - i;
+		kn_rope(q, exec->cos, exec->sin, n, at - start, t, c->heads, d, sign, exec->type);
+		kn_rope(k, exec->cos, exec->sin, n, at - start, t, c->kv_heads, d, sign,
+			exec->type);
+		q += n * exec->q;
+		k += n * exec->kv;
+	}
 }
 
 struct forward {
@@ -55,7 +75,7 @@ static void turn(struct en_exec *exec, void *arg, size_t first, size_t count, si
 	const struct en_model_config *c = &exec->model->config;
 	const struct forward *f = arg;
 	const struct en_saved *s = &f->s;
-	const size_t d = c->head_dim, t = f->batch->tokens;
+	const size_t d = c->head_dim;
 	float *q = s->q + first * exec->q, *k = s->k + first * exec->kv;
 
 	(void)job;
@@ -67,8 +87,7 @@ static void turn(struct en_exec *exec, void *arg, size_t first, size_t count, si
 			   f->w.slot[EN_K_NORM], count * c->kv_heads, d, (float)c->norm_eps,
 			   exec->type);
 	}
-	kn_rope(q, exec->cos, exec->sin, count, first, t, c->heads, d, 1, exec->type);
-	kn_rope(k, exec->cos, exec->sin, count, first, t, c->kv_heads, d, 1, exec->type);
+	en_layer_rope(exec, f->batch, q, k, first, count, 1);
 }
 
 struct attn_run {
@@ -76,20 +95,26 @@ struct attn_run {
 	struct forward *f;
 };
 
-/* Job: one key/value head of one sample. */
+/* Job: one key/value head of one row, document after document. */
 static void attend(void *arg, size_t job, uint32_t thread)
 {
 	const struct attn_run *run = arg;
 	const struct en_exec *exec = run->exec;
 	const struct forward *f = run->f;
-	const struct kn_attn *shape = &f->shape;
-	const size_t kv_heads = exec->model->config.kv_heads;
+	const size_t kv_heads = exec->model->config.kv_heads, t = f->batch->tokens;
 	const size_t row = job / kv_heads, head = job % kv_heads;
-	const size_t q = row * shape->t * exec->q + head * shape->group * shape->d;
-	const size_t k = row * shape->t * exec->kv + head * shape->d;
+	struct kn_attn shape = f->shape;
 
-	kn_attn(shape, f->s.o + q, f->s.stat + job * shape->group * shape->t * 2, f->s.q + q,
-		f->s.k + k, f->s.v + k, exec->attn + thread * exec->attn_floats);
+	for (size_t i = 0; i < t; i += shape.t) {
+		const size_t token = row * t + i;
+		const size_t q = token * exec->q + head * shape.group * shape.d;
+		const size_t k = token * exec->kv + head * shape.d;
+
+		shape.t = en_batch_document_end(f->batch, row, i) - i;
+		kn_attn(&shape, f->s.o + q, f->s.stat + (job * shape.group * t + i) * 2,
+			f->s.q + q, f->s.k + k, f->s.v + k,
+			exec->attn + thread * exec->attn_floats);
+	}
 }
 
 static void add_and_norm(struct en_exec *exec, void *arg, size_t first, size_t count, size_t job)

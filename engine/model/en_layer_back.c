@@ -67,15 +67,20 @@ static void attend_back(void *arg, size_t job, uint32_t thread)
 	const struct attn_run *run = arg;
 	const struct en_exec *exec = run->exec;
 	const struct backward *b = run->b;
-	const struct kn_attn *shape = &b->shape;
-	const size_t kv_heads = exec->model->config.kv_heads;
+	const size_t kv_heads = exec->model->config.kv_heads, t = b->batch->tokens;
 	const size_t row = job / kv_heads, head = job % kv_heads;
-	const size_t q = row * shape->t * exec->q + head * shape->group * shape->d;
-	const size_t k = row * shape->t * exec->kv + head * shape->d;
+	struct kn_attn shape = b->shape;
 
-	kn_attn_back(shape, exec->dq + q, exec->dk + k, exec->dv + k, exec->dgo + q,
-		     b->s.stat + job * shape->group * shape->t * 2, b->s.q + q, b->s.k + k,
-		     b->s.v + k, exec->attn + thread * exec->attn_floats);
+	for (size_t i = 0; i < t; i += shape.t) {
+		const size_t token = row * t + i;
+		const size_t q = token * exec->q + head * shape.group * shape.d;
+		const size_t k = token * exec->kv + head * shape.d;
+
+		shape.t = en_batch_document_end(b->batch, row, i) - i;
+		kn_attn_back(&shape, exec->dq + q, exec->dk + k, exec->dv + k, exec->dgo + q,
+			     b->s.stat + (job * shape.group * t + i) * 2, b->s.q + q, b->s.k + k,
+			     b->s.v + k, exec->attn + thread * exec->attn_floats);
+	}
 }
 
 /* Floats of a job's sums, in the order q bias, k bias, v bias, q norm, k norm. */
@@ -94,12 +99,11 @@ static void turn_back(struct en_exec *exec, void *arg, size_t first, size_t coun
 	const struct en_model_config *c = &exec->model->config;
 	const struct backward *b = arg;
 	const struct en_saved *s = &b->s;
-	const size_t d = c->head_dim, t = b->batch->tokens, q_at = first * exec->q;
+	const size_t d = c->head_dim, q_at = first * exec->q;
 	const size_t kv_at = first * exec->kv, width = sums_width(exec);
 	float *dq = exec->dq + q_at, *dk = exec->dk + kv_at, *sum = exec->partial + job * width;
 
-	kn_rope(dq, exec->cos, exec->sin, count, first, t, c->heads, d, -1, exec->type);
-	kn_rope(dk, exec->cos, exec->sin, count, first, t, c->kv_heads, d, -1, exec->type);
+	en_layer_rope(exec, b->batch, dq, dk, first, count, -1);
 	memset(sum, 0, width * sizeof(*sum));
 	if (b->w.slot[EN_Q_NORM]) {
 		kn_rmsnorm_back(dq, sum, dq, s->q_raw + q_at, s->rstd_q + first * c->heads,

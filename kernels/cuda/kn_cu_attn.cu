@@ -33,6 +33,7 @@ struct task {
 	long long q, k, v, o; /* distances of tokens */
 	long long dq, dk, dv, dout;
 	float scale;
+	const int32_t *starts; /* [b, t] or NULL */
 };
 
 static __device__ __forceinline__ float wide(float x)
@@ -168,28 +169,40 @@ static __device__ __forceinline__ float row_sum(float x)
 	return x;
 }
 
+/* The first key that token 'i' of row 'b' sees. */
+static __device__ __forceinline__ long long first_seen(const struct task &a, long long b,
+						       long long i)
+{
+	return a.starts && i < a.t ? a.starts[b * a.t + i] : 0;
+}
+
 /* ---------------------------------------------------------------- forward */
 
-/* Scores of one tile become p; m, l and acc are brought up to the new maximum. */
+/*
+ * Scores of one tile become p; m, l and acc are brought up to the new maximum.  Row i sees columns
+ * of the tile from lo[i] on.
+ */
 template <int R, int J>
 static __device__ __forceinline__ void soften(float (&s)[R][R], float (&m)[R], float (&l)[R],
-					      float (&acc)[R][J], float scale, bool diagonal)
+					      float (&acc)[R][J], float scale, bool diagonal,
+					      const int (&lo)[R])
 {
 	const int y = threadIdx.x / SIDE, x = threadIdx.x % SIDE;
 
 	for (int i = 0; i < R; i++) {
-		float top = m[i], sum = 0, fade;
+		float top = m[i], sum = 0, fade, base;
 
 		for (int j = 0; j < R; j++) {
 			s[i][j] *= scale;
-			if (diagonal && x + SIDE * j > y * R + i)
+			if ((diagonal && x + SIDE * j > y * R + i) || x + SIDE * j < lo[i])
 				s[i][j] = -INFINITY;
 			top = fmaxf(top, s[i][j]);
 		}
 		top = row_max(top);
-		fade = expf(m[i] - top);
+		base = top == -INFINITY ? 0.f : top; /* nothing of the row is seen yet */
+		fade = expf(m[i] - base);
 		for (int j = 0; j < R; j++) {
-			s[i][j] = expf(s[i][j] - top);
+			s[i][j] = expf(s[i][j] - base);
 			sum += s[i][j];
 		}
 		l[i] = l[i] * fade + row_sum(sum);
@@ -211,6 +224,7 @@ __global__ void __launch_bounds__(THREADS)
 	const long long first = (long long)tile * n, at = b * a.t;
 	float *sq = shared, *skv = sq + n * (a.d + 1), *sp = skv + n * (a.d + 1);
 	float m[R], l[R], acc[R][J] = {{0}}, s[R][R];
+	long long from[R];
 
 	k += at * a.k + h / a.group * a.d;
 	v += at * a.v + h / a.group * a.d;
@@ -218,12 +232,17 @@ __global__ void __launch_bounds__(THREADS)
 	for (int i = 0; i < R; i++) {
 		m[i] = -INFINITY;
 		l[i] = 0;
+		from[i] = first_seen(a, b, first + y * R + i);
 	}
-	for (int kt = 0; kt <= tile; kt++) {
+	for (int kt = (int)(first_seen(a, b, first) / n); kt <= tile; kt++) {
+		int lo[R];
+
+		for (int i = 0; i < R; i++)
+			lo[i] = (int)(from[i] - (long long)kt * n);
 		tile_load(skv, k, a.k, (long long)kt * n, n, a.t, a.d);
 		__syncthreads();
 		tile_dots(s, sq, skv, a.d);
-		soften(s, m, l, acc, a.scale, kt == tile);
+		soften(s, m, l, acc, a.scale, kt == tile, lo);
 		scores_put(sp, s);
 		__syncthreads();
 		tile_load(skv, v, a.v, (long long)kt * n, n, a.t, a.d);
@@ -266,7 +285,7 @@ __global__ void __launch_bounds__(THREADS)
 /* s becomes p, dp becomes ds = p (dp - D) scale; 0 outside. */
 template <int R>
 static __device__ __forceinline__ void grads(float (&s)[R][R], float (&dp)[R][R], const float *lse,
-					     const float *dots, long long first_q,
+					     const float *dots, long long b, long long first_q,
 					     long long first_k, const struct task &a)
 {
 	const int y = threadIdx.x / SIDE, x = threadIdx.x % SIDE;
@@ -274,9 +293,11 @@ static __device__ __forceinline__ void grads(float (&s)[R][R], float (&dp)[R][R]
 	for (int i = 0; i < R; i++) {
 		const long long qi = first_q + y * R + i;
 		const float z = qi < a.t ? lse[qi] : 0.f, sum = qi < a.t ? dots[qi] : 0.f;
+		const long long from = first_seen(a, b, qi);
 
 		for (int j = 0; j < R; j++) {
-			const bool in = qi < a.t && first_k + x + SIDE * j <= qi;
+			const long long kj = first_k + x + SIDE * j;
+			const bool in = qi < a.t && kj <= qi && kj >= from;
 
 			s[i][j] = in ? expf(s[i][j] * a.scale - z) : 0.f;
 			dp[i][j] = in ? s[i][j] * (dp[i][j] - sum) * a.scale : 0.f;
@@ -308,12 +329,14 @@ __global__ void __launch_bounds__(THREADS)
 		for (int qt = tile; qt < a.tiles; qt++) {
 			const long long fq = (long long)qt * n;
 
+			if (first_seen(a, b, fq) >= first + n)
+				break; /* documents after those of the keys */
 			tile_load(sq, q + at * a.q + h * a.d, a.q, fq, n, a.t, a.d);
 			tile_load(sg, dout + at * a.dout + h * a.d, a.dout, fq, n, a.t, a.d);
 			__syncthreads();
 			tile_dots(s, sq, sk, a.d);
 			tile_dots(dp, sg, sv, a.d);
-			grads(s, dp, z, sum, fq, first, a);
+			grads(s, dp, z, sum, b, fq, first, a);
 			scores_put(sp, s);
 			scores_put(sds, dp);
 			__syncthreads();
@@ -344,13 +367,13 @@ __global__ void __launch_bounds__(THREADS)
 	v += at * a.v + h / a.group * a.d;
 	tile_load(sq, q + at * a.q + h * a.d, a.q, first, n, a.t, a.d);
 	tile_load(sg, dout + at * a.dout + h * a.d, a.dout, first, n, a.t, a.d);
-	for (int kt = 0; kt <= tile; kt++) {
+	for (int kt = (int)(first_seen(a, b, first) / n); kt <= tile; kt++) {
 		tile_load(sk, k, a.k, (long long)kt * n, n, a.t, a.d);
 		tile_load(sv, v, a.v, (long long)kt * n, n, a.t, a.d);
 		__syncthreads();
 		tile_dots(s, sq, sk, a.d);
 		tile_dots(dp, sg, sv, a.d);
-		grads(s, dp, lse + row * a.t, dots + row * a.t, first, (long long)kt * n, a);
+		grads(s, dp, lse + row * a.t, dots + row * a.t, b, first, (long long)kt * n, a);
 		scores_put(sds, dp);
 		__syncthreads();
 		tile_mix<R, J, false>(acc, sds, sk, a.d);
@@ -379,6 +402,7 @@ static struct task task_of(const struct kn_cu_attn_shape *s, int n)
 	a.dv = (long long)s->lddv;
 	a.dout = (long long)s->lddo;
 	a.scale = s->scale;
+	a.starts = s->starts;
 	return a;
 }
 

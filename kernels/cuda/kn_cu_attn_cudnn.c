@@ -15,6 +15,8 @@
  *	dS = (dO V' - D) P scale; dK = dS' Q; dQ = dS K
  * with dK and dV summed over the query heads that share a key/value head.
  *
+ * Packed rows: before the causal mask -inf where the column is left of the row's document.
+ *
  * dQ.  Blocks of columns each give a part of dQ.  Either they are added into an fp32 buffer in
  * the order in which blocks end, or ("fixed") cuDNN keeps dS in its workspace, 2 bytes an element
  * of [b, heads, t, t], and multiplies it by K at the end.  To bound that, the fixed way runs over
@@ -60,6 +62,7 @@ enum id {
 	ID_SCALE,
 	ID_MASK,
 	ID_ONE,
+	ID_STARTS,
 };
 
 struct kn_cu_sdpa {
@@ -163,6 +166,25 @@ static kn_cu_dnn_t causal(struct kn_cu_dnn_graph *g, kn_cu_dnn_t x, struct kn_cu
 	return y;
 }
 
+/* Packed rows: -inf if the column is before the document of the row as well. */
+static kn_cu_dnn_t masked(struct kn_cu_dnn_graph *g, const struct kn_cu_attn_shape *s,
+			  kn_cu_dnn_t x, struct kn_cu_dnn_shape shape)
+{
+	const struct kn_cu_dnn_shape begin = {{(int64_t)s->b, 1, (int64_t)s->t, 1},
+					      {(int64_t)s->t, (int64_t)s->t, 1, 1}};
+	kn_cu_dnn_t col, seen, y;
+
+	if (!s->starts)
+		return causal(g, x, shape);
+	col = inside(g, CUDNN_DATA_INT32, shape);
+	kn_cu_dnn_index(g, 3, x, col);
+	seen = point(g, CUDNN_POINTWISE_CMP_GE, col,
+		     memory(g, ID_STARTS, CUDNN_DATA_INT32, begin), CUDNN_DATA_BOOLEAN, shape);
+	y = inside(g, CUDNN_DATA_FLOAT, shape);
+	kn_cu_dnn_point(g, CUDNN_POINTWISE_BINARY_SELECT, x, scalar(g, ID_MASK), seen, y);
+	return causal(g, y, shape);
+}
+
 static void forward_graph(struct kn_cu_dnn_graph *g, const struct kn_cu_attn_shape *s)
 {
 	const cudnnDataType_t type = dnn_type(s->type), f32 = CUDNN_DATA_FLOAT;
@@ -173,7 +195,7 @@ static void forward_graph(struct kn_cu_dnn_graph *g, const struct kn_cu_attn_sha
 	kn_cu_dnn_matmul(g, memory(g, ID_Q, type, tokens(s, s->heads, s->ldq)),
 			 memory(g, ID_K, type, turned(tokens(s, s->kv, s->ldk))), x);
 	x = point(g, CUDNN_POINTWISE_MUL, x, scalar(g, ID_SCALE), f32, square);
-	x = causal(g, x, square);
+	x = masked(g, s, x, square);
 	max = inside(g, f32, row);
 	kn_cu_dnn_reduce(g, CUDNN_REDUCE_TENSOR_MAX, x, max);
 	x = point(g, CUDNN_POINTWISE_SUB, x, max, f32, square);
@@ -261,7 +283,7 @@ static void back_graph(struct kn_cu_dnn_graph *g, const struct kn_cu_attn_shape 
 	x = point(g, CUDNN_POINTWISE_MUL, x, scale, f32, square);
 	x = point(g, CUDNN_POINTWISE_SUB, x, memory(g, ID_LSE, f32, per_row(s, all_heads)), f32,
 		  square);
-	x = causal(g, x, square);
+	x = masked(g, s, x, square);
 	p = point(g, CUDNN_POINTWISE_EXP, x, NULL, f32, square);
 	grouped(g, s, p, dout, ID_DV, s->lddv);
 	x = inside(g, f32, square);
@@ -464,6 +486,8 @@ int kn_cu_sdpa_forward(const struct kn_cu_sdpa *p, void *o, float *lse, const vo
 	put(&at, ID_LSE, lse, 0);
 	put(&at, ID_SCALE, &p->scale, 0);
 	put(&at, ID_MASK, &p->mask, 0);
+	if (p->s.starts)
+		put(&at, ID_STARTS, p->s.starts, 0);
 	return result(
 		kn_cu_dnn_run(p->api, p->handle, &p->forward, at.id, at.at, at.n, work, stream));
 }
@@ -496,6 +520,8 @@ int kn_cu_sdpa_back(const struct kn_cu_sdpa *p, void *dq, void *dk, void *dv, co
 		put(&at, ID_SCALE, &p->scale, 0);
 		put(&at, ID_MASK, &p->mask, 0);
 		put(&at, ID_ONE, &p->one, 0);
+		if (s->starts)
+			put(&at, ID_STARTS, s->starts, token * sizeof(*s->starts));
 		rc = kn_cu_dnn_run(p->api, p->handle, &p->back, at.id, at.at, at.n,
 				   (char *)work + p->dots + p->dq32, stream);
 	}

@@ -11,9 +11,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define KN_CU_DNN_OPS 32u   /* of a graph */
-#define KN_CU_DNN_MADE 160u /* descriptors of a graph */
-#define KN_CU_DNN_IDS 16u   /* tensors that are memory, of a graph */
+#define KN_CU_DNN_OPS 40u   /* of a graph */
+#define KN_CU_DNN_MADE 200u /* descriptors of a graph */
+#define KN_CU_DNN_IDS 20u   /* tensors that are memory, of a graph */
 
 struct kn_cu_dnn_api {
 	size_t version; /* 91900 is 9.19.0 */

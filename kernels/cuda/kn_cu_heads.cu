@@ -17,6 +17,7 @@ struct place {
 	size_t ld_in_q, ld_in_k, ld_out_q, ld_out_k;
 	float eps, sign;
 	const float *cos, *sin;
+	const int32_t *starts;
 };
 
 /* Sum over the G threads of a head. */
@@ -41,12 +42,13 @@ KN_DEV void load_head(float lo[KN_V], float hi[KN_V], const T *p, unsigned half,
 	kn_load<T, VEC>(hi, p + half, left);
 }
 
-/* By the angle of position r % tokens; 'sign' -1 turns back. */
+/* By the angle of the position of row r; 'sign' -1 turns back. */
 template <class T, bool VEC>
 KN_DEV void turn(float lo[KN_V], float hi[KN_V], const struct place *p, size_t r, unsigned c,
 		 int left)
 {
-	const size_t at = (size_t)((unsigned)r % p->tokens) * p->half + c;
+	const unsigned start = p->starts ? (unsigned)p->starts[r] : 0;
+	const size_t at = (size_t)((unsigned)r % p->tokens - start) * p->half + c;
 	float cs[KN_V], sn[KN_V];
 
 	kn_load<float, VEC>(cs, p->cos + at, left);
@@ -249,6 +251,7 @@ static struct place place_of(const struct kn_cu_qk *s, const float *cos, const f
 	p.eps = s->eps;
 	p.cos = cos;
 	p.sin = sin;
+	p.starts = s->starts;
 	return p;
 }
 

@@ -84,7 +84,8 @@ int kn_cu_rmsnorm_back(void *dx, void *dw, enum kn_type grad_type, const void *d
 
 /*
  * What is between the projection and attention.  Row r of qkv [rows, ld] has 'heads' query heads,
- * 'kv_heads' key heads, then the value heads, of d elements each; it is at position r % tokens.
+ * 'kv_heads' key heads, then the value heads, of d elements each; it is at position r % tokens,
+ * less starts[r] where rows hold documents.
  */
 struct kn_cu_qk {
 	size_t rows, tokens;
@@ -93,6 +94,7 @@ struct kn_cu_qk {
 	size_t ldq, ldk;		/* of q' and k' and their gradients: heads d, kv_heads d */
 	float eps;
 	enum kn_type type;
+	const int32_t *starts;		/* [rows] on the device, or NULL */
 };
 
 /*

@@ -16,6 +16,9 @@
  * in both; cuDNN rounds p and ds to the type of q before it multiplies them, the own kernels do
  * not.  An lse of one way serves the backward pass of the other.
  *
+ * Packed rows.  With 'starts' a row holds documents: token i sees j from starts[i] on instead of
+ * from 0.  The own kernels leave out tiles that no token sees; cuDNN computes and masks them.
+ *
  * A plan belongs to one shape and one device, and is used by one thread at a time.  What it costs
  * is paid in kn_cu_attn_new() (cuDNN compiles: up to seconds); the other calls only launch and are
  * asynchronous.  The own kernels always give the same bits for the same inputs; cuDNN's forward
@@ -30,6 +33,7 @@
 #define KN_CUDA_ATTN_H
 
 #include <stddef.h>
+#include <stdint.h>
 
 #include "kernels/include/kn_train.h"
 
@@ -60,6 +64,9 @@ struct kn_cu_attn_shape {
 	size_t lddq, lddk, lddv, lddo; /* of the gradients; not looked at with NO_BACK */
 	float scale;                   /* 1 / sqrt(d) as a rule */
 	enum kn_type type;             /* of all but lse */
+	/* [b, t] on the device, read by each call: where in the row the document of a token
+	 * begins (0 or more, rising, at most its own index); NULL: rows are one document. */
+	const int32_t *starts;
 };
 
 /*

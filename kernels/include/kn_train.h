@@ -108,11 +108,12 @@ void kn_embed_back(float *dtable, const float *dy, const int32_t *ids, size_t ro
  * One key/value head of one sample.  q, o [t, group, d] with rows 'ldq' apart, k, v [t, d] with
  * rows 'ldk' apart: query head a of the group is columns a d .. a d + d - 1.
  *	s[a,i,j] = R(dot(q[i,a], k[j]) scale), j <= i;  p = R(softmax over j);  o[i,a] = R(sum p v)
- * 'stat' [group, t, 2] keeps the row's maximum and 1 / sum for the way back.
+ * 'stat' [group, t, 2] keeps the row's maximum and 1 / sum for the way back; heads of it are
+ * 2 'lds' floats apart (0: 2 t), so that a document of a longer row is called like a row.
  */
 struct kn_attn {
 	size_t t, group, d;
-	size_t ldq, ldk;
+	size_t ldq, ldk, lds;
 	float scale;
 	enum kn_type type;
 };

@@ -56,7 +56,7 @@ static int one_step(struct en_zero *z, const struct held *h, struct ckpt_err *er
 		{ 1e-3, 0.9, 0.95, 1e-8, 0.1 }, { 1e-3, 0.9, 0.95, 1e-8, 0 },
 	};
 	int32_t ids[ROWS * TOKENS];
-	const struct en_batch batch = { ROWS, TOKENS, ids, ids };
+	const struct en_batch batch = { ROWS, TOKENS, ids, ids, NULL };
 	const struct en_zero_micro_batch unit = { .batch = &batch, .factor = 0.01 };
 	struct en_loss loss;
 	double norm;

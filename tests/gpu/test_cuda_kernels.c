@@ -438,7 +438,7 @@ static void heads(void)
 	static const size_t ds[] = { 2, 6, 16, 24, 32, 48, 64, 80, 96, 128, 256, 320, 512 };
 	static const size_t rows[] = { 1, 2, 7, 33 }, kvs[] = { 1, 2, 3 };
 	static const size_t groups[] = { 1, 2, 4, 7 };
-	struct kn_cu_qk odd = { 1, 1, 1, 1, 3, 9, 3, 3, 1e-6f, KN_F32 };
+	struct kn_cu_qk odd = { 1, 1, 1, 1, 3, 9, 3, 3, 1e-6f, KN_F32, NULL };
 
 	tg_begin("qk, qk_back");
 	for (unsigned i = 0; i < 13 * 18; i++)

@@ -258,7 +258,9 @@ static void open_one(struct one *x, const struct attn *a, size_t row, size_t g)
 	const struct kn_cu_attn_shape *s = &a->s;
 	const size_t group = s->heads / s->kv, nq = group * s->d;
 
-	x->shape = (struct kn_attn){ .t = s->t, .group = group, .d = s->d, .ldq = nq, .ldk = s->d,
+	x->shape = (struct kn_attn){
+				     .t = s->t, .group = group, .d = s->d, .ldq = nq, .ldk = s->d,
+				     .lds = s->t,
 				     .scale = s->scale, .type = s->type };
 	x->es = kn_type_size(s->type);
 	x->row = row * s->t;
@@ -285,6 +287,18 @@ static float *lse_of(const struct attn *a, const float *lse, size_t row, size_t 
 	return (float *)lse + (row * a->s.heads + head) * a->s.t;
 }
 
+/* The end of the document that begins at token 'i' of a row. */
+static size_t document_end(const struct kn_cu_attn_shape *s, size_t row, size_t i)
+{
+	size_t end = i + 1;
+
+	if (!s->starts)
+		return s->t;
+	while (end < s->t && s->starts[row * s->t + end] == (int32_t)i)
+		end++;
+	return end;
+}
+
 static void one_forward(const struct attn *a, size_t row, size_t g)
 {
 	const struct kn_cu_attn_shape *s = &a->s;
@@ -293,7 +307,11 @@ static void one_forward(const struct attn *a, size_t row, size_t g)
 	struct one x;
 
 	open_one(&x, a, row, g);
-	kn_attn(&x.shape, o, x.stat, x.q, x.k, x.v, x.work);
+	for (size_t i = 0; i < s->t; i += x.shape.t) {
+		x.shape.t = document_end(s, row, i) - i;
+		kn_attn(&x.shape, o + i * nq, x.stat + 2 * i, x.q + i * nq, x.k + i * s->d,
+			x.v + i * s->d, x.work);
+	}
 	for (size_t h = 0; a->lse && h < group; h++)
 		for (size_t i = 0; i < s->t; i++) {
 			const float *stat = x.stat + 2 * (h * s->t + i);
@@ -331,7 +349,11 @@ static void one_back(const struct attn *a, size_t row, size_t g)
 			stat[0] = lse_of(a, a->lse_in, row, g * group + h)[i];
 			stat[1] = 1;
 		}
-	kn_attn_back(&x.shape, dq, dk, dv, go, x.stat, x.q, x.k, x.v, x.work);
+	for (size_t i = 0; i < s->t; i += x.shape.t) {
+		x.shape.t = document_end(s, row, i) - i;
+		kn_attn_back(&x.shape, dq + i * nq, dk + i * s->d, dv + i * s->d, go + i * nq,
+			     x.stat + 2 * i, x.q + i * nq, x.k + i * s->d, x.v + i * s->d, x.work);
+	}
 	fk_put_columns(a->dq + x.row * s->lddq * x.es, s->type, s->t, s->lddq, x.at_q, nq, dq);
 	fk_put_columns(a->dk + x.row * s->lddk * x.es, s->type, s->t, s->lddk, x.at_k, s->d, dk);
 	fk_put_columns(a->dv + x.row * s->lddv * x.es, s->type, s->t, s->lddv, x.at_k, s->d, dv);
@@ -353,6 +375,11 @@ static size_t span(const struct kn_cu_attn_shape *s, size_t heads, size_t ld)
 	return fk_span(s->type, s->b * s->t, ld, heads * s->d);
 }
 
+static size_t starts_bytes(const struct kn_cu_attn_shape *s)
+{
+	return s->b * s->t * sizeof(*s->starts);
+}
+
 static size_t lse_bytes(const struct kn_cu_attn_shape *s)
 {
 	return s->b * s->heads * s->t * sizeof(float);
@@ -366,7 +393,8 @@ int kn_cu_attn_forward(const struct kn_cu_attn *a, void *o, float *lse, const vo
 	const struct fk_use use[] = {
 		FK_W(o, span(s, s->heads, s->ldo)), FK_W(lse, lse_bytes(s)),
 		FK_R(q, span(s, s->heads, s->ldq)), FK_R(k, span(s, s->kv, s->ldk)),
-		FK_R(v, span(s, s->kv, s->ldv)), FK_W(work, kn_cu_attn_work(a)),
+		FK_R(v, span(s, s->kv, s->ldv)), FK_R(s->starts, starts_bytes(s)),
+		FK_W(work, kn_cu_attn_work(a)),
 	};
 
 	return fk_launch(stream, __func__, run_forward, &x, sizeof(x), use, FK_LEN(use));
@@ -384,7 +412,8 @@ int kn_cu_attn_back(const struct kn_cu_attn *a, void *dq, void *dk, void *dv, co
 		FK_W(dv, span(s, s->kv, s->lddv)), FK_R(dout, span(s, s->heads, s->lddo)),
 		FK_R(q, span(s, s->heads, s->ldq)), FK_R(k, span(s, s->kv, s->ldk)),
 		FK_R(v, span(s, s->kv, s->ldv)), FK_R(o, span(s, s->heads, s->ldo)),
-		FK_R(lse, lse_bytes(s)), FK_W(work, kn_cu_attn_work(a)),
+		FK_R(lse, lse_bytes(s)), FK_R(s->starts, starts_bytes(s)),
+		FK_W(work, kn_cu_attn_work(a)),
 	};
 
 	return fk_launch(stream, __func__, run_back, &x, sizeof(x), use, FK_LEN(use));

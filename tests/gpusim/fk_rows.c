@@ -226,6 +226,17 @@ struct qk {
 	unsigned flags;
 };
 
+/* Each row by its position; one call for a document would do, one for a row is simpler. */
+static void rope(const struct qk *a, float *x, size_t heads, float sign)
+{
+	const struct kn_cu_qk *s = &a->s;
+
+	for (size_t r = 0; r < s->rows; r++)
+		kn_rope(x + r * heads * s->d, a->cos, a->sin, 1,
+			r % s->tokens - (s->starts ? (size_t)s->starts[r] : 0), s->tokens, heads,
+			s->d, sign, s->type);
+}
+
 /* Heads of q or of k: normed and turned. */
 static void turn(const struct qk *a, void *out, size_t ld, size_t at, size_t heads, const void *w)
 {
@@ -240,7 +251,7 @@ static void turn(const struct qk *a, void *out, size_t ld, size_t at, size_t hea
 		free(wide);
 		free(rstd);
 	}
-	kn_rope(x, a->cos, a->sin, s->rows, 0, s->tokens, heads, s->d, 1, s->type);
+	rope(a, x, heads, 1);
 	fk_put_columns(out, s->type, s->rows, ld, 0, heads * s->d, x);
 }
 
@@ -274,7 +285,7 @@ int kn_cu_qk(const struct kn_cu_qk *shape, void *q, void *k, const void *qkv, co
 		FK_W(q, fk_span(s->type, s->rows, s->ldq, dq)),
 		FK_W(k, fk_span(s->type, s->rows, s->ldk, dk)),
 		FK_R(qkv, fk_span(s->type, s->rows, s->ld, dq + dk)), FK_R(wq, w), FK_R(wk, w),
-		FK_R(cos, angles), FK_R(sin, angles),
+		FK_R(cos, angles), FK_R(sin, angles), FK_R(s->starts, s->rows * sizeof(int32_t)),
 	};
 
 	if (!is_shape(s) || !wq != !wk)
@@ -294,7 +305,7 @@ static void turn_back(const struct qk *a, const void *from, size_t ld, size_t at
 	const size_t rows = s->rows * heads;
 	float *dy = fk_columns(from, s->type, s->rows, ld, 0, heads * s->d);
 
-	kn_rope(dy, a->cos, a->sin, s->rows, 0, s->tokens, heads, s->d, -1, s->type);
+	rope(a, dy, heads, -1);
 	if (w) {
 		float *x = fk_columns(a->qkv, s->type, s->rows, s->ld, at, heads * s->d);
 		float *y = fk_room(rows * s->d * sizeof(*y)), *sum = zeros(s->d);
@@ -336,6 +347,7 @@ int kn_cu_qk_back(const struct kn_cu_qk *shape, void *dqkv, void *dwq, void *dwk
 		FK_R(dk, fk_span(s->type, s->rows, s->ldk, nk)),
 		FK_R(qkv, fk_span(s->type, s->rows, s->ld, nq + nk)), FK_R(wq, w), FK_R(wk, w),
 		FK_R(cos, angles), FK_R(sin, angles), FK_W(work, kn_cu_qk_back_work(s)),
+		FK_R(s->starts, s->rows * sizeof(int32_t)),
 	};
 
 	if (!is_shape(s) || !wq != !wk || !fk_is_type(grad_type))

@@ -29,7 +29,7 @@ int en_cuda_upload(struct en_cuda *c, const struct en_batch *b, struct ckpt_err 
 {
 	const size_t n = (size_t)b->rows * b->tokens;
 	int32_t *ids = c->host_ids, *target = ids + n, *id = target + n, *begin = id + n,
-		*at = begin + n + 1;
+		*at = begin + n + 1, *starts = at + n;
 	int rc;
 
 	memcpy(ids, b->ids, n * sizeof(*ids));
@@ -42,6 +42,11 @@ int en_cuda_upload(struct en_cuda *c, const struct en_batch *b, struct ckpt_err 
 		rc = copy_up(c, c->list_id, id, c->nid, err);
 	if (!rc)
 		rc = copy_up(c, c->list_begin, begin, c->nid + 1, err);
+	c->seams = en_batch_has_seams(b);
+	if (!rc && c->seams) {
+		memcpy(starts, b->starts, n * sizeof(*starts));
+		rc = copy_up(c, c->starts, starts, n, err);
+	}
 	return rc ? rc : copy_up(c, c->list_at, at, n, err);
 }
 

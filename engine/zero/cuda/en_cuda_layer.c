@@ -173,7 +173,7 @@ static void project_back(struct layer *l, void *dh, void *spare, const void *dqk
 
 /* ---- the layer ---- */
 
-/* A plan for other rows than before: evaluation's last batch. */
+/* A plan for other rows than before: evaluation's last batch, or rows of documents. */
 int en_cuda_plan(struct en_cuda *c, const struct en_batch *b, const struct kn_cu_attn **out,
 		struct ckpt_err *err)
 {
@@ -184,13 +184,15 @@ int en_cuda_plan(struct en_cuda *c, const struct en_batch *b, const struct kn_cu
 		.d = m->head_dim, .ldq = q, .ldk = kv, .ldv = c->ld, .ldo = q, .lddq = c->ld,
 		.lddk = c->ld, .lddv = c->ld, .lddo = q,
 		.scale = (float)(1 / __builtin_sqrt((double)m->head_dim)), .type = c->z.opts.type,
+		.starts = c->seams ? c->starts : NULL,
 	};
 	char why[200] = "";
 	uint32_t i = 0;
 	int rc;
 
 	for (; i < EN_CUDA_PLANS && c->attn[i]; i++)
-		if (c->attn_rows[i] == b->rows && c->attn_tokens[i] == b->tokens)
+		if (c->attn_rows[i] == b->rows && c->attn_tokens[i] == b->tokens &&
+		    c->attn_seams[i] == c->seams)
 			break;
 	if (i == EN_CUDA_PLANS) {
 		i = EN_CUDA_PLANS - 1;
@@ -212,6 +214,7 @@ int en_cuda_plan(struct en_cuda *c, const struct en_batch *b, const struct kn_cu
 				 *why ? ": " : "", why);
 		c->attn_rows[i] = b->rows;
 		c->attn_tokens[i] = b->tokens;
+		c->attn_seams[i] = c->seams;
 		if (kn_cu_attn_work(c->attn[i]) > c->attn_bytes) {
 			en_cuda_free_one(c, c->attn_work);
 			c->attn_work = NULL;
@@ -239,7 +242,7 @@ static int open_layer(struct layer *l, struct en_cuda *c, const struct en_batch 
 			.heads = m->heads, .kv_heads = m->kv_heads, .d = m->head_dim, .ld = c->ld,
 			.ldq = (size_t)m->heads * m->head_dim,
 			.ldk = (size_t)m->kv_heads * m->head_dim, .eps = (float)m->norm_eps,
-			.type = c->z.opts.type,
+			.type = c->z.opts.type, .starts = c->seams ? c->starts : NULL,
 		},
 	};
 	return en_cuda_plan(c, b, &l->attn, err);

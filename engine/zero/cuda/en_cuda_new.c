@@ -271,7 +271,7 @@ static int new_work(struct en_cuda *c, struct ckpt_err *err)
 		{ w, &c->cos, c->z.opts.tokens * m->head_dim / 2 * fs },
 		{ w, &c->sin, c->z.opts.tokens * m->head_dim / 2 * fs },
 		{ w, &c->ids, n * sizeof(int32_t) }, { w, &c->target, n * sizeof(int32_t) },
-		{ w, &c->list_id, n * sizeof(int32_t) },
+		{ w, &c->starts, n * sizeof(int32_t) }, { w, &c->list_id, n * sizeof(int32_t) },
 		{ w, &c->list_begin, (n + 1) * sizeof(int32_t) },
 		{ w, &c->list_at, n * sizeof(int32_t) },
 		{ w, &c->result, 2 * sizeof(double) },
@@ -296,7 +296,7 @@ static int new_host(struct en_cuda *c, struct ckpt_err *err)
 	const size_t half = c->z.model->config.head_dim / 2;
 	float *angles = ck_alloc_array(2 * c->z.opts.tokens * half, sizeof(*angles));
 	const size_t bytes = c->z.opts.tokens * half * sizeof(*angles);
-	int rc = (int)cudaMallocHost((void **)&c->host_ids, (5 * n + 1) * sizeof(int32_t));
+	int rc = (int)cudaMallocHost((void **)&c->host_ids, (6 * n + 1) * sizeof(int32_t));
 
 	if (!rc)
 		rc = (int)cudaMallocHost((void **)&c->host_list, n * sizeof(uint64_t));
@@ -389,7 +389,7 @@ int en_cuda_take_memory(struct en_cuda *c, struct ckpt_err *err)
 
 int en_cuda_plan_most(struct en_cuda *c, struct ckpt_err *err)
 {
-	const struct en_batch most = { c->z.opts.rows, c->z.opts.tokens, NULL, NULL };
+	const struct en_batch most = { c->z.opts.rows, c->z.opts.tokens, NULL, NULL, NULL };
 	const struct kn_cu_attn *attn;
 
 	return en_cuda_plan(c, &most, &attn, err);

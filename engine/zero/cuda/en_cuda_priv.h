@@ -65,6 +65,7 @@ struct en_cuda {
 	void *gemm_work;
 	struct kn_cu_attn *attn[EN_CUDA_PLANS];
 	uint32_t attn_rows[EN_CUDA_PLANS], attn_tokens[EN_CUDA_PLANS];
+	bool attn_seams[EN_CUDA_PLANS];
 	void *attn_work;
 	size_t attn_bytes;
 	enum kn_type sum_type;	/* of en_cuda_block.total */
@@ -85,6 +86,8 @@ struct en_cuda {
 	float *dhead;		/* [vocab, hidden]: several chunks, 16 bits sent; or NULL */
 	float *loss;		/* [n] */
 	float *cos, *sin;
+	int32_t *starts;	/* [n]; of a batch in which rows hold documents: 'seams' */
+	bool seams;
 	int32_t *ids, *target, *list_id, *list_begin, *list_at;	/* [n], [n + 1] */
 	void *whole;		/* stage 0 of several ranks: the sums of a block, of all */
 	double *rank_sums;	/* [size], of the host: without tree, a sum of each rank */
@@ -93,7 +96,7 @@ struct en_cuda {
 	double *tree_work;
 	double *result;		/* two: loss, norm */
 	/* The host's side of the small ones, pinned. */
-	int32_t *host_ids;	/* 5 n + 1 */
+	int32_t *host_ids;	/* 6 n + 1 */
 	uint64_t *host_list;	/* n */
 	double *host_result;
 	size_t nid;

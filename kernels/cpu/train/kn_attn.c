@@ -24,6 +24,12 @@ static struct strip strip_at(const struct kn_attn *s, size_t first)
 	return b;
 }
 
+/* Where in 'stat' row 'first' of a head is. */
+static size_t stat_at(const struct kn_attn *s, size_t head, size_t first)
+{
+	return (head * (s->lds ? s->lds : s->t) + first) * 2;
+}
+
 size_t kn_attn_work(const struct kn_attn *shape)
 {
 	return 2 * (shape->t < KN_ATTN_ROWS ? shape->t : KN_ATTN_ROWS) * shape->t;
@@ -88,7 +94,7 @@ void kn_attn(const struct kn_attn *s, float *o, float *stat, const float *q, con
 		for (size_t a = 0; a < s->group; a++) {
 			const size_t at = first * s->ldq + a * s->d;
 
-			strip_forward(s, &b, o + at, stat + (a * s->t + first) * 2, q + at, k, v,
+			strip_forward(s, &b, o + at, stat + stat_at(s, a, first), q + at, k, v,
 				      work);
 		}
 	}
@@ -150,8 +156,8 @@ void kn_attn_back(const struct kn_attn *s, float *dq, float *dk, float *dv, cons
 		for (size_t a = 0; a < s->group; a++) {
 			const size_t at = first * s->ldq + a * s->d;
 
-			strip_back(s, &b, dq + at, dk, dv, go + at,
-				   stat + (a * s->t + first) * 2, q + at, k, v, work);
+			strip_back(s, &b, dq + at, dk, dv, go + at, stat + stat_at(s, a, first),
+				   q + at, k, v, work);
 		}
 	}
 	round_rows(dk, s->ldk, s->t, s->d, s->type);
