@@ -62,7 +62,7 @@ static uint64_t count(const int32_t *labels, uint32_t tokens)
 }
 
 int en_data_rows(struct en_data *d, uint64_t start, uint64_t unit, int32_t *ids, int32_t *labels,
-		 struct en_unit *unit_out, struct ckpt_err *err)
+		 int32_t *starts, struct en_unit *unit_out, struct ckpt_err *err)
 {
 	const uint32_t tokens = d->info.tokens;
 	struct en_unit out = { .number = d->number };
@@ -71,7 +71,7 @@ int en_data_rows(struct en_data *d, uint64_t start, uint64_t unit, int32_t *ids,
 	for (uint64_t i = 0; !rc && i < out.rows; i++) {
 		d->number[i] += d->first;
 		rc = en_source_row(d->src, d->number[i], ids + i * tokens, labels + i * tokens,
-				   err);
+				   starts ? starts + i * tokens : NULL, err);
 		if (!rc)
 			out.counted += count(labels + i * tokens, tokens);
 	}

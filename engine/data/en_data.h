@@ -7,7 +7,7 @@
  *	en_data_init(&data, src, 0, train_rows, &sample_opts, &err);
  *	en_data_resume(&data, state, len, &consumed, &err);	... of a resumed run
  *	for each step, each unit of this rank:
- *		en_data_rows(&data, consumed, m * world + rank, ids, labels, &unit, &err);
+ *		en_data_rows(&data, consumed, m * world + rank, ids, labels, starts, &unit, &err);
  *	consumed += data.samples.batch;
  *	en_data_state(&data, consumed, &buf, &err);		... into the checkpoint
  *
@@ -50,12 +50,12 @@ struct en_unit {
 };
 
 /*
- * Unit 'unit' of the step that begins after 'start' samples: ids and labels [micro, tokens], of
- * which 'rows' rows are filled.  A unit without a counted position is no error here.  The errors
- * of en_samples_unit() and en_source_row().
+ * Unit 'unit' of the step that begins after 'start' samples: ids, labels and starts (which may be
+ * NULL) [micro, tokens], of which 'rows' rows are filled.  A unit without a counted position is no
+ * error here.  The errors of en_samples_unit() and en_source_row().
  */
 int en_data_rows(struct en_data *d, uint64_t start, uint64_t unit, int32_t *ids, int32_t *labels,
-		 struct en_unit *unit_out, struct ckpt_err *err);
+		 int32_t *starts, struct en_unit *unit_out, struct ckpt_err *err);
 
 /*
  * Adds where the run is, as a JSON object (docs/ztrain/data.md, "State"), and takes it again.

@@ -17,16 +17,19 @@
 
 int en_raw_room(struct en_raw *raw, uint64_t n, struct ckpt_err *err)
 {
-	uint64_t ids = raw->cap, labels = raw->cap;
-	int rc;
+	int32_t **const array[] = { &raw->ids, &raw->labels, &raw->starts, &raw->positions,
+				    &raw->mask };
+	uint64_t cap = 0;
+	int rc = 0;
 
 	if (n <= raw->cap)
 		return 0;
-	rc = ck_grow(&raw->ids, &ids, n, sizeof(*raw->ids), err);
+	for (size_t i = 0; !rc && i < CK_ARRAY_LEN(array); i++) {
+		cap = raw->cap;
+		rc = ck_grow(array[i], &cap, n, sizeof(**array[i]), err);
+	}
 	if (!rc)
-		rc = ck_grow(&raw->labels, &labels, n, sizeof(*raw->labels), err);
-	if (!rc)
-		raw->cap = ck_min_u64(ids, labels);
+		raw->cap = cap;
 	return rc;
 }
 
@@ -34,6 +37,9 @@ void en_raw_release(struct en_raw *raw)
 {
 	ck_free(raw->ids);
 	ck_free(raw->labels);
+	ck_free(raw->starts);
+	ck_free(raw->positions);
+	ck_free(raw->mask);
 	memset(raw, 0, sizeof(*raw));
 }
 
@@ -61,16 +67,19 @@ int en_raw_check(const struct en_source *src, const int32_t *ids, const int32_t 
 }
 
 void en_raw_fit(const struct en_source *src, const struct en_raw *raw, int32_t *ids,
-		int32_t *labels)
+		int32_t *labels, int32_t *starts)
 {
 	const uint32_t tokens = src->info.tokens;
 	const uint64_t n = ck_min_u64(raw->n, tokens);
 
 	memcpy(ids, raw->ids, n * sizeof(*ids));
 	memcpy(labels, raw->labels, n * sizeof(*labels));
+	if (src->info.packed)
+		memcpy(starts, raw->starts, n * sizeof(*starts));
 	for (uint64_t i = n; i < tokens; i++) {
 		ids[i] = src->opts.pad_id;
 		labels[i] = EN_NO_LABEL;
+		starts[i] = src->info.packed ? (int32_t)n : 0;
 	}
 }
 
@@ -116,10 +125,11 @@ static void made_close(struct en_source *src)
 }
 
 static int made_row(struct en_source *src, uint64_t row, int32_t *ids, int32_t *labels,
-		    struct ckpt_err *err)
+		    int32_t *starts, struct ckpt_err *err)
 {
 	const uint64_t key = en_mix2(src->opts.seed, row);
 
+	(void)starts;
 	(void)err;
 	for (uint32_t t = 0; t < src->info.tokens; t++) {
 		/* The upper 32 bits, scaled: a vocabulary is far too small to show the bias. */
@@ -173,10 +183,16 @@ static int check_opts(const struct en_source *src, struct ckpt_err *err)
 		return refuse(src, err, "--pad-id is not in the vocabulary");
 	if (o->tokens > EN_MAX_ROW || o->tokens == 1)
 		return refuse(src, err, "a row has 2 to 16777216 tokens");
-	if (!o->tokens && (!is_rows || o->pack))
+	if (!o->tokens && (!is_rows || o->pack || o->pack_documents))
 		return refuse(src, err, "this data has no rows: give the tokens in a row (--seq)");
 	if (o->pack && !is_text)
 		return refuse(src, err, "--pack is for JSON lines only");
+	if (o->pack_documents && !is_text)
+		return refuse(src, err, "--pack-documents is for JSON lines only; other data says "
+			      "its documents by position_ids or attention_mask");
+	if (o->pack_documents && o->pack)
+		return refuse(src, err, "--pack cuts documents where a row ends, --pack-documents "
+			      "keeps them whole: give one of the two");
 	if (o->overlap && is_rows && !o->pack)
 		return refuse(src, err, "--overlap needs a stream of tokens; this data has rows");
 	return 0;
@@ -202,20 +218,21 @@ static int fingerprint(struct en_source *src, struct ckpt_err *err)
 	const uint64_t rows = src->info.rows, looks = ck_min_u64(rows, FINGERPRINT_ROWS);
 	const uint64_t n = src->info.tokens;
 	const uint64_t head[4] = { src->opts.kind, rows, n, src->opts.overlap };
-	int32_t *row = ck_alloc_array(2 * n, sizeof(*row));
+	const uint64_t values = (src->info.packed ? 3 : 2) * n;
+	int32_t *row = ck_alloc_array(3 * n, sizeof(*row));
 	struct ck_hasher *h = ck_hasher_new();
 	int rc = 0;
 
 	if (!row || !h)
-		rc = ck_fail_nomem(err, "a row of data", 2 * n * sizeof(*row));
+		rc = ck_fail_nomem(err, "a row of data", 3 * n * sizeof(*row));
 	else
 		ck_hasher_add(h, head, sizeof(head));
 	for (uint64_t i = 0; !rc && i < looks; i++) {
 		const uint64_t at = looks == 1 ? 0 : (rows - 1) / (looks - 1) * i;
 
-		rc = en_source_row(src, at, row, row + n, err);
+		rc = en_source_row(src, at, row, row + n, row + 2 * n, err);
 		if (!rc)
-			ck_hasher_add(h, row, 2 * n * sizeof(*row));
+			ck_hasher_add(h, row, values * sizeof(*row));
 	}
 	if (!rc)
 		ck_hash128_print(ck_hasher_sum(h), src->info.fingerprint);
@@ -242,7 +259,12 @@ static int open_kind(struct en_source *src, struct ckpt_err *err)
 	src->info.tokens = src->opts.tokens;
 	src->ops = ops_of(src->opts.kind);
 	rc = src->ops->open(src, err);
-	if (!rc && !src->info.fingerprint[0])
+	if (rc)
+		return rc;
+	src->starts = ck_alloc_array(src->info.tokens, sizeof(*src->starts));
+	if (!src->starts)
+		return ck_fail_nomem(err, "a row of data", src->info.tokens);
+	if (!src->info.fingerprint[0])
 		rc = fingerprint(src, err);
 	return rc;
 }
@@ -274,6 +296,7 @@ void en_source_close(struct en_source *src)
 		return;
 	if (src->ops)
 		src->ops->close(src);
+	ck_free(src->starts);
 	ck_free(src->path);
 	ck_free(src);
 }
@@ -284,11 +307,14 @@ void en_source_info_get(const struct en_source *src, struct en_source_info *out)
 }
 
 int en_source_row(struct en_source *src, uint64_t row, int32_t *ids, int32_t *labels,
-		  struct ckpt_err *err)
+		  int32_t *starts, struct ckpt_err *err)
 {
 	if (row >= src->info.rows)
 		return ck_fail(err, CKPT_E_USAGE, src->path, CKPT_NO_OFFSET,
 			       "row %llu is out of range: the data has %llu",
 			       (unsigned long long)row, (unsigned long long)src->info.rows);
-	return src->ops->row(src, row, ids, labels, err);
+	if (!starts)
+		starts = src->starts;
+	memset(starts, 0, src->info.tokens * sizeof(*starts));
+	return src->ops->row(src, row, ids, labels, starts, err);
 }

@@ -6,6 +6,9 @@
  * row of fewer tokens is filled at its end with pad_id, labelled -100, which changes no other
  * position of a causal model.  The formats, and what of them is refused: docs/ztrain/data.md.
  *
+ * Packed rows hold documents one after the other.  starts[t] is where the document of token t
+ * begins in the row; padding at the end is a document of its own.
+ *
  * Reading is by position, so nothing is held in memory but, of JSON lines, 24 bytes a line; a
  * file that changes or shrinks while it is read is an error, not a crash.  One thread at a time.
  */
@@ -37,6 +40,8 @@ struct en_source_opts {
 	 */
 	bool overlap;
 	bool pack;		/* JSON lines: one after the other without gaps, cut into rows */
+	/* JSON lines: as many whole lines in a row as fit, each a document of its own */
+	bool pack_documents;
 	bool cut; /* rows that are longer lose their end; otherwise they are refused */
 	int32_t pad_id;		/* below vocab */
 	const char *ids_name, *labels_name;	/* safetensors; NULL = input_ids, labels */
@@ -51,6 +56,7 @@ struct en_source_info {
 	uint64_t unused;	/* tokens at the end that fill no row */
 	uint64_t padded, cut;	/* rows, of JSON lines and safetensors */
 	bool has_labels;	/* the data says them */
+	bool packed;		/* rows may hold more than one document */
 	char fingerprint[33];	/* hexadecimal: of what, docs/ztrain/data.md */
 };
 
@@ -65,7 +71,7 @@ struct en_source;
  *	CKPT_E_CORRUPT      no JSON; a label, mask or tensor that does not fit its row
  *	CKPT_E_MISMATCH     an id that the vocabulary does not have (with row and position), a row
  *	                    longer than 'tokens', tokens of another size than stated
- *	CKPT_E_UNSUPPORTED  a mask with gaps or padding in front, positions of one's own
+ *	CKPT_E_UNSUPPORTED  a mask with gaps or padding in front, positions that skip
  *	CKPT_E_LIMIT        a line above EN_MAX_LINE, a row above EN_MAX_ROW
  */
 int en_source_open(struct en_source **src_out, const char *path,
@@ -76,10 +82,11 @@ void en_source_close(struct en_source *src);
 void en_source_info_get(const struct en_source *src, struct en_source_info *out);
 
 /*
- * Row number 'row' into ids[tokens] and labels[tokens].  On failure both are of no use; the errors
- * above, CKPT_E_USAGE past the last row, and CKPT_E_MISMATCH for a file that has changed.
+ * Row number 'row' into ids[tokens], labels[tokens] and, unless it is NULL, starts[tokens].  On
+ * failure they are of no use; the errors above, CKPT_E_USAGE past the last row, and CKPT_E_MISMATCH
+ * for a file that has changed.
  */
 int en_source_row(struct en_source *src, uint64_t row, int32_t *ids, int32_t *labels,
-		  struct ckpt_err *err);
+		  int32_t *starts, struct ckpt_err *err);
 
 #endif

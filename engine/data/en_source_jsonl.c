@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "engine/base/en_json.h"
+#include "engine/data/en_fit.h"
 #include "engine/data/en_source_priv.h"
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_hash.h"
@@ -33,6 +34,7 @@ struct jsonl {
 	char *text;		/* a line */
 	uint64_t text_cap;
 	struct en_raw raw;	/* a row */
+	struct en_fit fit;	/* of documents */
 };
 
 static void jsonl_close(struct en_source *src)
@@ -44,6 +46,7 @@ static void jsonl_close(struct en_source *src)
 	ck_src_close(j->file);
 	ck_fdpool_free(j->pool);
 	en_raw_release(&j->raw);
+	en_fit_release(&j->fit);
 	ck_free(j->line);
 	ck_free(j->text);
 	ck_free(j);
@@ -115,39 +118,47 @@ static int find_array(const struct parsed *p, const char *key, uint64_t n, uint6
 	return 0;
 }
 
-/* Ones, then zeros: masked elements are padding after the text, and are removed. */
-static int take_mask(const struct parsed *p, uint64_t tok, struct en_raw *raw)
+/* cu_seqlens: 0, where the second document begins, ..., the number of ids.  As positions. */
+static int take_lengths(const struct parsed *p, uint64_t tok, struct en_raw *raw)
 {
-	uint64_t n = 0;
+	const uint32_t n = p->doc->tok[tok].n;
+	uint64_t at = 0, end;
 
-	for (uint64_t i = 0; i < raw->n; i++) {
-		uint64_t v;
-
-		if (!ck_json_u64(p->doc, tok + 1 + i, &v) || v > 1)
-			return wrong(p, CKPT_E_CORRUPT,
-				     "attention_mask has values other than 0 and 1");
-		if (v && n < i)
-			return wrong(p, CKPT_E_UNSUPPORTED,
-				     "attention_mask has a 1 after a 0; padding is allowed at the "
-				     "end only");
-		n += v;
+	for (uint32_t i = 0; i < n; i++) {
+		if (!ck_json_u64(p->doc, tok + 1 + i, &end) || end > raw->n ||
+		    (i ? end <= at : end != 0))
+			return ck_fail(p->err, CKPT_E_CORRUPT, p->src->path, CKPT_NO_OFFSET,
+				       "line %llu: value %u of cu_seqlens is not %s",
+				       (unsigned long long)p->number, i,
+				       i ? "above the one before it and within input_ids" : "0");
+		for (uint64_t k = at; k < end; k++)
+			raw->positions[k] = (int32_t)(k - at);
+		at = end;
 	}
-	if (!n)
-		return wrong(p, CKPT_E_CORRUPT, "attention_mask leaves no token");
-	raw->n = n;
+	if (at != raw->n)
+		return ck_fail(p->err, CKPT_E_CORRUPT, p->src->path, CKPT_NO_OFFSET,
+			       "line %llu: cu_seqlens ends at %llu, input_ids has %llu values",
+			       (unsigned long long)p->number, (unsigned long long)at,
+			       (unsigned long long)raw->n);
 	return 0;
 }
 
-/* A model here counts positions from 0 in each row, so others must say the same. */
-static int check_positions(const struct parsed *p, uint64_t n)
+/* position_ids, or cu_seqlens, which says the same in fewer numbers. */
+static int take_positions(const struct parsed *p, struct en_raw *raw)
 {
-	uint64_t tok, v;
-	int rc = find_array(p, "position_ids", n, &tok);
+	const uint64_t lengths = ck_json_get(p->doc, 0, "cu_seqlens");
+	uint64_t tok;
+	int rc = find_array(p, "position_ids", raw->n, &tok);
 
-	for (uint64_t i = 0; !rc && tok != UINT64_MAX && i < n; i++)
-		if (!ck_json_u64(p->doc, tok + 1 + i, &v) || v != i)
-			rc = wrong(p, CKPT_E_UNSUPPORTED, "position_ids are not 0, 1, 2, ...");
-	return rc;
+	if (rc)
+		return rc;
+	raw->has_positions = true;
+	if (tok != UINT64_MAX)
+		return take_numbers(p, tok, "position_ids", raw->positions);
+	if (lengths != UINT64_MAX && p->doc->tok[lengths].type == CK_JSON_ARRAY)
+		return take_lengths(p, lengths, raw);
+	raw->has_positions = false;
+	return 0;
 }
 
 static int take_object(const struct parsed *p, struct en_raw *raw)
@@ -161,15 +172,16 @@ static int take_object(const struct parsed *p, struct en_raw *raw)
 	if (raw->has_labels)
 		rc = take_numbers(p, tok, "labels", raw->labels);
 	if (!rc)
-		rc = check_positions(p, raw->n);
+		rc = take_positions(p, raw);
 	if (!rc)
 		rc = find_array(p, "attention_mask", raw->n, &tok);
-	if (!rc && tok != UINT64_MAX)
-		rc = take_mask(p, tok, raw);
+	raw->has_mask = !rc && tok != UINT64_MAX;
+	if (raw->has_mask)
+		rc = take_numbers(p, tok, "attention_mask", raw->mask);
 	return rc;
 }
 
-static int take_line(const struct parsed *p, struct en_raw *raw)
+static int take_line(const struct parsed *p, struct en_raw *raw, uint64_t *documents_out)
 {
 	const struct ck_json *doc = p->doc;
 	const bool is_object = doc->tok[0].type == CK_JSON_OBJECT;
@@ -191,17 +203,20 @@ static int take_line(const struct parsed *p, struct en_raw *raw)
 		rc = take_numbers(p, ids, is_object ? "input_ids" : "the list", raw->ids);
 	if (rc)
 		return rc;
-	raw->has_labels = false;
+	raw->has_labels = raw->has_positions = raw->has_mask = false;
 	if (is_object)
 		rc = take_object(p, raw);
 	if (!rc && !raw->has_labels)
 		memcpy(raw->labels, raw->ids, raw->n * sizeof(*raw->ids));
+	if (!rc)
+		rc = en_raw_seams(p->src, raw, "line", p->number, documents_out, p->err);
 	return rc ? rc : en_raw_check(p->src, raw->ids, raw->labels, raw->n, "line", p->number,
 				      p->err);
 }
 
+/* A line into src's 'raw'; '*documents_out' of them. */
 static int parse_line(const struct en_source *src, const char *text, uint64_t len, uint64_t number,
-		      struct en_raw *raw, struct ckpt_err *err)
+		      struct en_raw *raw, uint64_t *documents_out, struct ckpt_err *err)
 {
 	struct ck_json doc = CK_JSON_INIT;
 	const struct parsed p = { src, &doc, number, err };
@@ -217,7 +232,7 @@ static int parse_line(const struct en_source *src, const char *text, uint64_t le
 		rc = ck_fail(err, local.code, src->path, CKPT_NO_OFFSET, "line %llu: %.300s",
 			     (unsigned long long)number, local.msg);
 	else
-		rc = take_line(&p, raw);
+		rc = take_line(&p, raw, documents_out);
 	ck_json_release(&doc);
 	return rc;
 }
@@ -272,11 +287,18 @@ static int take_text(struct en_source *src, const char *p, uint64_t len, uint64_
 		     uint64_t number, struct ckpt_err *err)
 {
 	struct jsonl *j = src->own;
+	uint64_t documents;
 	int rc;
 
 	if (is_blank(p, len))
 		return 0;
-	rc = parse_line(src, p, len, number, &j->raw, err);
+	rc = parse_line(src, p, len, number, &j->raw, &documents, err);
+	if (!rc && documents > 1 && src->opts.pack)
+		rc = ck_fail(err, CKPT_E_UNSUPPORTED, src->path, CKPT_NO_OFFSET,
+			     "line %llu holds %llu documents, and --pack joins lines without seams; "
+			     "use --pack-documents, or neither",
+			     (unsigned long long)number, (unsigned long long)documents);
+	src->info.packed |= !rc && documents > 1;
 	return rc ? rc : note_line(src, off, len, number, err);
 }
 
@@ -344,6 +366,29 @@ static int scan(struct en_source *src, struct ck_hasher *h, struct ckpt_err *err
 	return rc;
 }
 
+static uint64_t line_tokens(const struct jsonl *j, uint64_t i)
+{
+	return (i + 1 < j->n ? j->line[i + 1].first : j->tokens) - j->line[i].first;
+}
+
+/* Whole lines in a row, as many as fit. */
+static int fit_documents(struct en_source *src, struct ckpt_err *err)
+{
+	struct jsonl *j = src->own;
+	uint64_t *length = ck_alloc_array(j->n, sizeof(*length));
+	int rc;
+
+	if (!length)
+		return ck_fail_nomem(err, "lengths of documents", j->n * sizeof(*length));
+	for (uint64_t i = 0; i < j->n; i++)
+		length[i] = line_tokens(j, i);
+	rc = en_fit_init(&j->fit, length, j->n, src->info.tokens, err);
+	ck_free(length);
+	src->info.rows = j->fit.rows;
+	src->info.padded = j->fit.short_rows;
+	return rc;
+}
+
 /* How the lines become rows. */
 static int settle(struct en_source *src, struct ckpt_err *err)
 {
@@ -355,14 +400,14 @@ static int settle(struct en_source *src, struct ckpt_err *err)
 			       "the file is empty");
 	if (src->opts.pack)
 		return en_source_cut(src, j->tokens, err);
+	src->info.packed |= src->opts.pack_documents;
+	if (src->opts.pack_documents)
+		return fit_documents(src, err);
 	if (!src->info.tokens)
 		src->info.tokens = (uint32_t)ck_max_u64(2, j->longest);
 	src->info.rows = j->n;
-	for (uint64_t i = 0; i < j->n; i++) {
-		const uint64_t end = i + 1 < j->n ? j->line[i + 1].first : j->tokens;
-
-		src->info.padded += end - j->line[i].first < src->info.tokens;
-	}
+	for (uint64_t i = 0; i < j->n; i++)
+		src->info.padded += line_tokens(j, i) < src->info.tokens;
 	return 0;
 }
 
@@ -383,6 +428,8 @@ static int jsonl_open(struct en_source *src, struct ckpt_err *err)
 		rc = scan(src, h, err);
 	if (!rc)
 		rc = settle(src, err);
+	if (!rc && src->opts.pack_documents)	/* as many rows of a file may hold others */
+		ck_hasher_add(h, "documents", 9);
 	if (!rc)
 		ck_hash128_print(ck_hasher_sum(h), src->info.fingerprint);
 	ck_hasher_free(h);
@@ -397,12 +444,13 @@ static int load_line(struct en_source *src, uint64_t i, struct ckpt_err *err)
 	struct jsonl *j = src->own;
 	const struct line *l = &j->line[i];
 	const uint64_t end = i + 1 < j->n ? j->line[i + 1].first : j->tokens;
+	uint64_t documents;
 	int rc = room_for_text(src, l->len, l->number, err);
 
 	if (!rc)
 		rc = ck_src_read(j->file, l->off, j->text, l->len, err);
 	if (!rc)
-		rc = parse_line(src, j->text, l->len, l->number, &j->raw, err);
+		rc = parse_line(src, j->text, l->len, l->number, &j->raw, &documents, err);
 	if (!rc && j->raw.n != end - l->first)
 		rc = ck_fail(err, CKPT_E_MISMATCH, src->path, CKPT_NO_OFFSET,
 			     "line %u has %llu tokens, and had %llu at the start: the file changed "
@@ -444,17 +492,48 @@ static int packed_row(struct en_source *src, uint64_t row, int32_t *ids, int32_t
 	return rc;
 }
 
+/* The first token of a document is no target, as in a row of its own. */
+static int documents_row(struct en_source *src, uint64_t row, int32_t *ids, int32_t *labels,
+			 int32_t *starts, struct ckpt_err *err)
+{
+	struct jsonl *j = src->own;
+	const struct en_raw *raw = &j->raw;
+	const uint64_t tokens = src->info.tokens;
+	uint64_t done = 0, n;
+
+	for (uint64_t i = j->fit.first[row]; i < j->fit.first[row + 1]; i++, done += n) {
+		int rc = load_line(src, j->fit.member[i], err);
+
+		if (rc)
+			return rc;
+		n = ck_min_u64(raw->n, tokens - done);
+		memcpy(ids + done, raw->ids, n * sizeof(*ids));
+		memcpy(labels + done, raw->labels, n * sizeof(*labels));
+		labels[done] = EN_NO_LABEL;
+		for (uint64_t t = 0; t < n; t++)
+			starts[done + t] = (int32_t)done + raw->starts[t];
+	}
+	for (uint64_t t = done; t < tokens; t++) {
+		ids[t] = src->opts.pad_id;
+		labels[t] = EN_NO_LABEL;
+		starts[t] = (int32_t)done;
+	}
+	return 0;
+}
+
 static int jsonl_row(struct en_source *src, uint64_t row, int32_t *ids, int32_t *labels,
-		     struct ckpt_err *err)
+		     int32_t *starts, struct ckpt_err *err)
 {
 	struct jsonl *j = src->own;
 	int rc;
 
 	if (src->opts.pack)
 		return packed_row(src, row, ids, labels, err);
+	if (src->opts.pack_documents)
+		return documents_row(src, row, ids, labels, starts, err);
 	rc = load_line(src, row, err);
 	if (!rc)
-		en_raw_fit(src, &j->raw, ids, labels);
+		en_raw_fit(src, &j->raw, ids, labels, starts);
 	return rc;
 }
 

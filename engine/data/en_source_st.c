@@ -19,7 +19,7 @@ struct column {
 
 struct st {
 	struct ckpt *ck;
-	struct column ids, labels, mask;
+	struct column ids, labels, mask, positions;
 	uint64_t width;		/* values of a row in the file */
 	uint8_t *raw;		/* of a row of one column */
 	struct en_raw row;
@@ -119,34 +119,9 @@ static int find_columns(struct en_source *src, struct ckpt_err *err)
 			     "missing tensor: %.100s", s->labels.name);
 	if (!rc)
 		rc = find_column(src, &s->mask, "attention_mask", err);
+	if (!rc)
+		rc = find_column(src, &s->positions, "position_ids", err);
 	return rc ? rc : check_shape(src, err);
-}
-
-static int st_open(struct en_source *src, struct ckpt_err *err)
-{
-	struct st *s = ck_zalloc(sizeof(*s));
-	const char *path = src->path;
-	int rc;
-
-	src->own = s;
-	if (!s)
-		return ck_fail_nomem(err, "a file of rows", sizeof(*s));
-	rc = ckpt_open(&path, 1, NULL, &s->ck, err);
-	if (!rc)
-		rc = find_columns(src, err);
-	if (!rc)
-		rc = en_raw_room(&s->row, s->width, err);
-	if (rc)
-		return rc;
-	s->raw = ck_alloc_array(s->width, 8);
-	if (!s->raw)
-		return ck_fail_nomem(err, "a row of data", 8 * s->width);
-	if (!src->info.tokens)
-		src->info.tokens = (uint32_t)ck_max_u64(2, s->width);
-	src->info.padded = s->width < src->info.tokens ? src->info.rows : 0;
-	src->info.cut = s->width > src->info.tokens ? src->info.rows : 0;
-	src->info.has_labels = s->labels.there;
-	return 0;
 }
 
 static int64_t value_at(const uint8_t *p, enum ckpt_dtype dtype)
@@ -192,51 +167,90 @@ static int read_column(struct en_source *src, const struct column *c, uint64_t r
 	return rc;
 }
 
-/* Ones, then zeros, which are padding: '*n_out' is how many ones. */
-static int read_mask(struct en_source *src, uint64_t row, int32_t *scratch, uint64_t *n_out,
-		     struct ckpt_err *err)
-{
-	const struct st *s = src->own;
-	uint64_t n = 0;
-	int rc = read_column(src, &s->mask, row, scratch, err);
-
-	for (uint64_t i = 0; !rc && i < s->width; i++) {
-		if (scratch[i] != 0 && (scratch[i] != 1 || n < i))
-			rc = ck_fail(err, CKPT_E_UNSUPPORTED, src->path, CKPT_NO_OFFSET,
-				     "row %llu: attention_mask has a 1 after a 0; padding is "
-				     "allowed at the end only",
-				     (unsigned long long)row);
-		n += scratch[i] == 1;
-	}
-	if (!rc && !n)
-		rc = ck_fail(err, CKPT_E_CORRUPT, src->path, CKPT_NO_OFFSET,
-			     "row %llu: attention_mask leaves no token", (unsigned long long)row);
-	if (!rc)
-		*n_out = n;
-	return rc;
-}
-
-static int st_row(struct en_source *src, uint64_t row, int32_t *ids, int32_t *labels,
-		  struct ckpt_err *err)
+/* Mask, positions and documents of row 'row', whose ids and labels are there. */
+static int read_seams(struct en_source *src, uint64_t row, uint64_t *documents_out,
+		      struct ckpt_err *err)
 {
 	struct st *s = src->own;
 	struct en_raw *r = &s->row;
 	int rc = 0;
 
-	r->n = s->width;
+	r->has_mask = s->mask.there;
+	r->has_positions = s->positions.there;
 	if (s->mask.there)
-		rc = read_mask(src, row, r->ids, &r->n, err);
-	if (!rc)
-		rc = read_column(src, &s->ids, row, r->ids, err);
+		rc = read_column(src, &s->mask, row, r->mask, err);
+	if (!rc && s->positions.there)
+		rc = read_column(src, &s->positions, row, r->positions, err);
+	return rc ? rc : en_raw_seams(src, r, "row", row, documents_out, err);
+}
+
+static int st_row(struct en_source *src, uint64_t row, int32_t *ids, int32_t *labels,
+		  int32_t *starts, struct ckpt_err *err)
+{
+	struct st *s = src->own;
+	struct en_raw *r = &s->row;
+	uint64_t documents;
+	int rc = read_column(src, &s->ids, row, r->ids, err);
+
+	r->n = s->width;
+	r->has_labels = s->labels.there;
 	if (!rc && s->labels.there)
 		rc = read_column(src, &s->labels, row, r->labels, err);
 	else if (!rc)
 		memcpy(r->labels, r->ids, r->n * sizeof(*r->ids));
 	if (!rc)
+		rc = read_seams(src, row, &documents, err);
+	if (!rc && documents > 1 && !src->info.packed)
+		rc = ck_fail(err, CKPT_E_MISMATCH, src->path, CKPT_NO_OFFSET,
+			     "row %llu: attention_mask numbers %llu documents, in row 0 it has 0 and "
+			     "1 only; number the documents of all rows, or add position_ids",
+			     (unsigned long long)row, (unsigned long long)documents);
+	if (!rc)
 		rc = en_raw_check(src, r->ids, r->labels, r->n, "row", row, err);
 	if (!rc)
-		en_raw_fit(src, r, ids, labels);
+		en_raw_fit(src, r, ids, labels, starts);
 	return rc;
+}
+
+/* Whether rows hold several documents: positions are there, or the mask of row 0 counts them. */
+static int find_packed(struct en_source *src, struct ckpt_err *err)
+{
+	struct st *s = src->own;
+	uint64_t documents = 1;
+	int rc = 0;
+
+	s->row.n = s->width;
+	if (s->mask.there && !s->positions.there)
+		rc = read_seams(src, 0, &documents, err);
+	src->info.packed = s->positions.there || documents > 1;
+	return rc;
+}
+
+static int st_open(struct en_source *src, struct ckpt_err *err)
+{
+	struct st *s = ck_zalloc(sizeof(*s));
+	const char *path = src->path;
+	int rc;
+
+	src->own = s;
+	if (!s)
+		return ck_fail_nomem(err, "a file of rows", sizeof(*s));
+	rc = ckpt_open(&path, 1, NULL, &s->ck, err);
+	if (!rc)
+		rc = find_columns(src, err);
+	if (!rc)
+		rc = en_raw_room(&s->row, s->width, err);
+	if (rc)
+		return rc;
+	s->raw = ck_alloc_array(s->width, 8);
+	if (!s->raw)
+		return ck_fail_nomem(err, "a row of data", 8 * s->width);
+	if (!src->info.tokens)
+		src->info.tokens = (uint32_t)ck_max_u64(2, s->width);
+	src->info.padded = s->width < src->info.tokens ? src->info.rows : 0;
+	src->info.cut = s->width > src->info.tokens ? src->info.rows : 0;
+	src->info.has_labels = s->labels.there;
+	return find_packed(src, err);
 }
 
 const struct en_source_ops en_source_st = { st_open, st_close, st_row };

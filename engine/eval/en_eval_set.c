@@ -12,7 +12,7 @@ struct en_eval_set {
 	struct en_comm *comm;
 	struct en_eval_loader loader;
 	uint32_t rows, tokens;
-	int32_t *ids, *labels;
+	int32_t *ids, *labels, *starts;
 	double *sums;		/* of losses of every micro-batch, then of tokens that count */
 };
 
@@ -29,9 +29,10 @@ int en_eval_set_new(struct en_zero *z, struct en_comm *comm, const struct en_eva
 		.z = z, .comm = comm, .loader = *loader, .rows = rows, .tokens = tokens,
 		.ids = ck_alloc_array(n, sizeof(int32_t)),
 		.labels = ck_alloc_array(n, sizeof(int32_t)),
+		.starts = loader->packed ? ck_alloc_array(n, sizeof(int32_t)) : NULL,
 		.sums = ck_alloc_array(2 * loader->n_micro_batches + 1, sizeof(double)),
 	};
-	if (!s->ids || !s->labels || !s->sums) {
+	if (!s->ids || !s->labels || (loader->packed && !s->starts) || !s->sums) {
 		en_eval_set_free(s);
 		return ck_fail_nomem(err, "rows to evaluate", n);
 	}
@@ -45,6 +46,7 @@ void en_eval_set_free(struct en_eval_set *s)
 		return;
 	ck_free(s->ids);
 	ck_free(s->labels);
+	ck_free(s->starts);
 	ck_free(s->sums);
 	ck_free(s);
 }
@@ -55,18 +57,20 @@ static void fill_idle(struct en_eval_set *s)
 	memset(s->ids, 0, s->tokens * sizeof(*s->ids));
 	for (uint32_t i = 0; i < s->tokens; i++)
 		s->labels[i] = -100;
+	if (s->starts)
+		memset(s->starts, 0, s->tokens * sizeof(*s->starts));
 }
 
 static int eval_turn(struct en_eval_set *s, uint64_t micro_batch, struct ckpt_err *err)
 {
-	struct en_batch batch = { 1, s->tokens, s->ids, s->labels };
+	struct en_batch batch = { 1, s->tokens, s->ids, s->labels, s->starts };
 	const bool mine = micro_batch < s->loader.n_micro_batches;
 	struct en_loss loss;
 	int rc = 0;
 
 	if (mine)
 		rc = s->loader.rows(s->loader.arg, micro_batch, s->ids, s->labels,
-				    &batch.rows, err);
+				    s->starts, &batch.rows, err);
 	else
 		fill_idle(s);
 	if (!rc)

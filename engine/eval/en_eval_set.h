@@ -15,7 +15,8 @@ struct en_eval_loader {
 	uint64_t n_micro_batches;		/* 0: there is nothing to evaluate */
 	/* '*rows_out' of the rows of micro-batch 'micro_batch' are there, at least 1. */
 	int (*rows)(void *arg, uint64_t micro_batch, int32_t *ids, int32_t *labels,
-		    uint32_t *rows_out, struct ckpt_err *err);
+		    int32_t *starts, uint32_t *rows_out, struct ckpt_err *err);
+	bool packed;	/* rows may hold several documents; else 'starts' is NULL */
 };
 
 struct en_eval_set;

@@ -106,6 +106,8 @@ static const struct opt rows[] = {
 		 "tokens in a row (64; for JSON lines and safetensors the longest row)"),
 	ZT_FLAG("overlap", args.overlap, "the last token of a row is also the first of the next"),
 	ZT_FLAG("pack", args.pack, "concatenate JSON lines and cut them into rows"),
+	ZT_FLAG("pack-documents", args.pack_documents,
+		"whole JSON lines in a row, as many as fit; attention stops at their seams"),
 	ZT_FLAG("cut", args.cut, "truncate rows longer than --seq"),
 	ZT_WHOLE("pad-id", "ID", args.pad_id, 0, INT32_MAX,
 		 "token that fills short rows; the loss ignores it (0)"),
@@ -215,6 +217,8 @@ static const struct opt bench_rows[] = {
 	ZT_WHOLE("rows", "N", args.rows, 1, 1 << 20,
 		 "rows of a micro-batch, overriding --config; with --stages the largest to try "
 		 "(4096 on GPUs, 16 on CPUs)"),
+	ZT_WHOLE("documents", "N", args.document, 1, EN_MAX_ROW,
+		 "packed rows: documents of N tokens in the mean, attention stops at their seams"),
 	ZT_SIZE("memory", args.memory, "with --stages: memory that a rank may use (what is free)"),
 	ZT_WHOLE("steps", "N", args.timed, 1, 100000, "steps to time (10)"),
 	ZT_WHOLE("warmup", "N", args.warm, 0, 100000, "untimed steps before them (2)"),

@@ -28,7 +28,7 @@ struct zt_args {
 	int order, tail, deal;	/* enum en_order_kind, en_last_batch, en_sampler */
 	int64_t seq;		/* tokens of a row; 0 = as long as the longest */
 	int64_t pad_id, seed;
-	int shuffle, drop_last, overlap, pack, cut, synthetic;
+	int shuffle, drop_last, overlap, pack, pack_documents, cut, synthetic;
 	/* Evaluation. */
 	const char *eval;	/* a file of its own, or NULL */
 	int64_t eval_rows;	/* held out of the data; of 'eval', at most; 0 = none, or all */
@@ -66,6 +66,7 @@ struct zt_args {
 	int64_t memory;			/* bytes of a rank; 0 = what is free */
 	int64_t rows;			/* of a micro-batch; 0 = the file's, or as fit */
 	int64_t timed, warm;		/* steps */
+	int64_t document;	/* mean tokens of one in packed rows; 0: rows are one each */
 	double peak_tflops;		/* NAN = by the device's name */
 };
 

@@ -34,7 +34,8 @@ static struct en_source_opts source_opts(const struct zt_program *p, const char 
 	return (struct en_source_opts){
 		.kind = path ? (enum en_source_kind)a->data_kind : EN_SOURCE_SYNTHETIC,
 		.vocab = p->model->config.vocab, .tokens = (uint32_t)a->seq,
-		.overlap = a->overlap, .pack = a->pack, .cut = a->cut,
+		.overlap = a->overlap, .pack = a->pack, .pack_documents = a->pack_documents,
+		.cut = a->cut,
 		.pad_id = (int32_t)a->pad_id, .rows = SYNTHETIC_ROWS, .seed = (uint64_t)a->seed,
 	};
 }
@@ -133,12 +134,12 @@ void zt_data_close(struct zt_program *p)
 /* ---- as a run asks for them ---- */
 
 static int take_rows(void *arg, uint64_t start, uint64_t unit, int32_t *ids, int32_t *labels,
-		     struct ckpt_err *err)
+		     int32_t *starts, struct ckpt_err *err)
 {
 	struct zt_program *p = arg;
 	struct en_unit u;
 
-	return en_data_rows(&p->data, start, unit, ids, labels, &u, err);
+	return en_data_rows(&p->data, start, unit, ids, labels, starts, &u, err);
 }
 
 static int data_state(void *arg, uint64_t samples, struct ck_buf *buf, struct ckpt_err *err)
@@ -162,12 +163,12 @@ struct en_data_loader zt_data_loader(struct zt_program *p)
 }
 
 static int held_rows(void *arg, uint64_t unit, int32_t *ids, int32_t *labels,
-		     uint32_t *rows_out, struct ckpt_err *err)
+		     int32_t *starts, uint32_t *rows_out, struct ckpt_err *err)
 {
 	struct zt_program *p = arg;
 	struct en_unit u;
 	const uint64_t micro = (uint64_t)p->config.set.micro_batch;
-	int rc = en_data_rows(&p->held, unit * micro, 0, ids, labels, &u, err);
+	int rc = en_data_rows(&p->held, unit * micro, 0, ids, labels, starts, &u, err);
 
 	*rows_out = rc ? 0 : (uint32_t)u.rows;
 	return rc;
@@ -177,5 +178,6 @@ struct en_eval_loader zt_data_eval_loader(struct zt_program *p)
 {
 	const uint64_t micro = (uint64_t)p->config.set.micro_batch;
 
-	return (struct en_eval_loader){ p, (p->held_rows + micro - 1) / micro, held_rows };
+	return (struct en_eval_loader){ p, (p->held_rows + micro - 1) / micro, held_rows,
+					p->held_rows && p->held.info.packed };
 }

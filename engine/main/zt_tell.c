@@ -93,6 +93,8 @@ int zt_tell_beginning(void *arg, const struct en_start_report *b, struct ckpt_er
 		printf("%" PRIu64 " row%s of %u tokens%s%s", p->data.rows, zt_plural(p->data.rows),
 		       p->data.info.tokens, p->args.data ? " in " : ", synthetic",
 		       p->args.data ? p->args.data : p->args.synthetic ? "" : " (no --data)");
+		if (p->data.info.packed)
+			printf(", packed: attention stops between documents");
 		if (p->held_rows)
 			printf("; %" PRIu64 " evaluation row%s", p->held_rows,
 			       zt_plural(p->held_rows));

@@ -281,7 +281,7 @@ static int run(struct zt_program *p, struct ckpt_err *err)
 		.eval_every = a->eval_every,
 		.as_deepspeed = p->as_deepspeed, .cuda = p->on_gpu ? &p->cuda : NULL,
 		.token_mean = a->loss == 1,
-		.tokens = p->data.info.tokens,
+		.tokens = p->data.info.tokens, .packed = p->data.info.packed,
 		.threads = (uint32_t)a->threads, .recompute = a->recompute,
 		.seed = (uint64_t)a->seed, .steps = a->steps, .stop_at = a->stop_at,
 		.rank_memory = a->log != NULL,

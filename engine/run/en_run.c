@@ -108,6 +108,7 @@ static int make_state(struct en_run *r, struct ckpt_err *err)
 	r->n_micro_batches = (uint64_t)set->accumulation * o->comm->size;
 	r->ids = ck_alloc_array(n, sizeof(*r->ids));
 	r->labels = ck_alloc_array(n, sizeof(*r->labels));
+	r->starts = o->packed ? ck_alloc_array(n, sizeof(*r->starts)) : NULL;
 	r->n_shared = r->n_micro_batches + (o->rank_memory ? 2 * (uint64_t)o->comm->size : 0);
 	r->loss = ck_zalloc(r->n_shared * sizeof(*r->loss));
 	r->memory = o->rank_memory ? ck_zalloc(2 * (uint64_t)o->comm->size * sizeof(*r->memory)) :
@@ -120,7 +121,8 @@ static int make_state(struct en_run *r, struct ckpt_err *err)
 		.tree = o->cuda && o->cuda->sum == EN_CUDA_SUM_TREE,
 		.as_deepspeed = o->as_deepspeed, .local = set->stage < 2,
 	};
-	if (!rc && (!r->ids || !r->labels || !r->loss || (o->rank_memory && !r->memory)))
+	if (!rc && (!r->ids || !r->labels || !r->loss || (o->packed && !r->starts) ||
+		    (o->rank_memory && !r->memory)))
 		rc = ck_fail_nomem(err, "a batch", n);
 	if (!rc && o->eval_loader.n_micro_batches)
 		rc = en_eval_set_new(r->z, o->comm, &o->eval_loader, zo.rows, zo.tokens,
@@ -531,6 +533,7 @@ int en_run(const struct en_run_opts *opts, struct en_ran *out, struct ckpt_err *
 	}
 	ck_free(r.ids);
 	ck_free(r.labels);
+	ck_free(r.starts);
 	ck_free(r.loss);
 	ck_free(r.memory);
 	return rc;

@@ -17,11 +17,11 @@
 struct en_data_loader {
 	void *arg;
 	/*
-	 * The rows of a micro-batch of the step that begins at sample 'start': ids and labels
-	 * [rows, tokens].
+	 * The rows of a micro-batch of the step that begins at sample 'start': ids, labels and, of
+	 * packed rows (else NULL), starts [rows, tokens] as in struct en_batch.
 	 */
 	int (*rows)(void *arg, uint64_t start, uint64_t micro_batch, int32_t *ids, int32_t *labels,
-		    struct ckpt_err *err);
+		    int32_t *starts, struct ckpt_err *err);
 	/* Where it is after so many samples, as JSON, and back. */
 	int (*state)(void *arg, uint64_t samples, struct ck_buf *buf, struct ckpt_err *err);
 	int (*resume)(void *arg, const char *state, uint64_t len, uint64_t *samples_out,
@@ -79,6 +79,7 @@ struct en_run_opts {
 	bool as_deepspeed;		/* of fp16: see struct en_zero_opts */
 	const struct en_cuda_opts *cuda;	/* NULL: on the CPU */
 	uint32_t tokens;		/* of a row */
+	bool packed;			/* rows may hold several documents */
 	uint32_t threads;
 	bool recompute;
 	uint64_t seed;

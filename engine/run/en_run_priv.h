@@ -17,7 +17,8 @@ struct en_run {
 	struct en_zero_hyper hyper[EN_SCHED_GROUPS];
 	struct en_differ differ;
 	struct en_place_in_run at;
-	int32_t *ids, *labels;		/* of a micro-batch; with the mean over tokens of all own */
+	/* Of a micro-batch; with the mean over tokens of all own.  starts: NULL unless packed. */
+	int32_t *ids, *labels, *starts;
 	double *loss;			/* of every micro-batch of a step; en_step.c: and memory */
 	uint64_t n_micro_batches;			/* of all ranks */
 	uint64_t n_shared;		/* entries of 'loss' */

@@ -54,16 +54,17 @@ static struct en_batch batch_of(const struct en_run *r, uint32_t m)
 
 	return (struct en_batch){
 		(uint32_t)o->set->micro_batch, o->tokens, r->ids + at, r->labels + at,
+		r->starts ? r->starts + at : NULL,
 	};
 }
 
 static int read_micro_batch(struct en_run *r, uint32_t m, struct ckpt_err *err)
 {
 	const struct en_run_opts *o = r->o;
-	const struct en_batch b = batch_of(r, m);
+	const uint64_t at = (uint64_t)(batch_of(r, m).ids - r->ids);
 
 	return o->loader.rows(o->loader.arg, (uint64_t)r->at.samples, micro_batch_number(r, m),
-			      r->ids + (b.ids - r->ids), r->labels + (b.labels - r->labels), err);
+			      r->ids + at, r->labels + at, r->starts ? r->starts + at : NULL, err);
 }
 
 /* The mean over tokens: all rows come first, since every rank must know how many tokens count. */

@@ -54,7 +54,7 @@ int te_source_check(struct en_source *src, struct ckpt_err *err)
 	en_source_info_get(src, &info);
 	row = t_alloc(2 * info.tokens * sizeof(*row));
 	for (uint64_t i = 0; !rc && i < info.rows; i++)
-		rc = en_source_row(src, i, row, row + info.tokens, err);
+		rc = en_source_row(src, i, row, row + info.tokens, NULL, err);
 	free(row);
 	return rc;
 }

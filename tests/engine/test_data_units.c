@@ -34,13 +34,13 @@ static void units_have_rows_and_targets_of_the_reference_runs(void **state)
 		for (uint64_t u = 0; u < 4; u++) {
 			uint64_t counted = 0;
 
-			assert_int_equal(en_data_rows(&d, 8 * step, u, ids, labels, &unit, NULL),
+			assert_int_equal(en_data_rows(&d, 8 * step, u, ids, labels, NULL, &unit, NULL),
 					 0);
 			assert_int_equal(unit.rows, 2);
 			for (uint64_t i = 0; i < 2; i++) {
 				assert_int_equal(unit.number[i], 8 * step + 2 * u + i);
 				assert_int_equal(en_source_row(src, unit.number[i], want + 33 * i,
-							       want_labels + 33 * i, NULL), 0);
+							       want_labels + 33 * i, NULL, NULL), 0);
 				for (int t = 0; t + 1 < 33; t++)
 					counted += want_labels[33 * i + (uint64_t)t + 1] != -100;
 			}
@@ -76,12 +76,12 @@ static void held_out_rows_are_the_last_and_no_others(void **state)
 	assert_int_equal(en_data_init(&b, src, n, 0, &eval, NULL), 0);
 	assert_int_equal(b.rows, 5);
 	for (uint64_t u = 0; u < 3; u++) {
-		assert_int_equal(en_data_rows(&a, 15, u, ids, labels, &unit, NULL), 0);
+		assert_int_equal(en_data_rows(&a, 15, u, ids, labels, NULL, &unit, NULL), 0);
 		for (uint64_t i = 0; i < unit.rows; i++)
 			seen[unit.number[i]]++;
 	}
 	for (uint64_t u = 0; u < 2; u++) {
-		assert_int_equal(en_data_rows(&b, 0, u, ids, labels, &unit, NULL), 0);
+		assert_int_equal(en_data_rows(&b, 0, u, ids, labels, NULL, &unit, NULL), 0);
 		assert_int_equal(unit.rows, u ? 1 : 4);
 		assert_int_equal(unit.counted, unit.rows * 3);
 		for (uint64_t i = 0; i < unit.rows; i++)
@@ -263,7 +263,7 @@ static void failing_calls_leave_nothing_behind(void **state)
 				if (!rc)
 					rc = en_data_init(&d, src, 0, 0, &so, &err);
 				if (!rc)
-					rc = en_data_rows(&d, 0, 0, row, row + 3, &unit, &err);
+					rc = en_data_rows(&d, 0, 0, row, row + 3, NULL, &unit, &err);
 				en_data_release(&d);
 				en_source_close(src);
 				assert_int_equal(t_fault_blocks(), 0);

@@ -7,6 +7,7 @@
 #
 #   cpu       1, 2 and 3 ranks, stages 0 to 3, types, micro-batches, recomputation: next to CPU ranks
 #   chance    what chance does makes no difference to the bits
+#   packed    rows of several documents: next to CPU ranks
 #   files     saved by GPUs, loaded by CPU ranks, and the other way
 #   waits     each wait that is skipped and needed is reported; with other bits by some chance
 #   refused   too little memory, too few GPUs
@@ -102,6 +103,21 @@ done < <(some)
 
 unset FAKE_NCCL_WINDOWS
 flow=$none
+
+# ---- packed
+awk 'BEGIN { for (d = 0; d < 64; d++) {
+	n = 1 + d * 11 % 29; printf "["
+	for (i = 0; i < n; i++) printf "%s%d", i ? "," : "", (d * 7 + i * i * 3 + 1) % 97
+	print "]" } }' > docs.jsonl
+rows=$data data=docs.jsonl
+for model in llama3 qwen3_tied qwen25; do
+	train cpu 1 0 4 fp32 "$model" --steps 2 --pack-documents || { bad "packed on the CPU: $model"; continue; }
+	mv steps want
+	FAKE_GPU_SEED=$RANDOM train cuda 2 $((RANDOM % 4)) 2 fp32 "$model" --steps 2 --pack-documents ||
+		bad "packed: $model"
+	near 2e-5 && good || { bad "packed, next to the CPU: $model"; diff want steps; }
+done
+data=$rows
 
 # ---- files
 train cpu 2 2 2 bf16 qwen3_tied --steps 4 || bad 'the CPU alone'

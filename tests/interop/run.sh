@@ -194,6 +194,8 @@ if [ -x "$ZTRAIN" ] && [ -d "$ZCKPT_FIXTURES/model" ]; then
 fi
 if [ -x "$ZTRAIN" ] && "$ZTRAIN" --version | grep -q MPI &&
 	[ -d "$ZCKPT_FIXTURES/model" ]; then
+	part "packed rows, next to transformers and to rows of their own" \
+		"$python" "$here/packed_cases.py" --ztrain "$ZTRAIN" --zckpt "$ZCKPT"
 	part "ztrain's steps in DeepSpeed, and DeepSpeed's in ztrain" \
 		"$python" "$here/ztrain_cases.py" --ztrain "$ZTRAIN" --fixtures "$ZCKPT_FIXTURES"
 else
