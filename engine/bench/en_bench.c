@@ -20,6 +20,7 @@ struct bench {
 	struct en_bench *out;
 	struct en_zero *z;
 	int32_t *ids;		/* of a micro-batch */
+	int32_t *starts;	/* the same; NULL: a row is one document */
 	double *seconds;	/* [steps] */
 	uint64_t *bits;
 	uint64_t k;		/* steps so far */
@@ -67,6 +68,22 @@ static int agree(struct bench *b, int rc, struct ckpt_err *err)
 
 /* ---- a step ---- */
 
+/* Documents of 1 to 2 'document' - 1 tokens; the row cuts the last one. */
+static void fill_starts(struct bench *b)
+{
+	const uint64_t n = (uint64_t)b->o->zero.rows * b->o->zero.tokens;
+	uint64_t left = 0;
+	int32_t begin = 0;
+
+	for (uint64_t i = 0; b->starts && i < n; i++, left--) {
+		if (!left || i % b->o->zero.tokens == 0) {
+			left = 1 + b->bits[i] % (2 * b->o->document - 1);
+			begin = (int32_t)(i % b->o->zero.tokens);
+		}
+		b->starts[i] = begin;
+	}
+}
+
 static void fill(struct bench *b, uint64_t unit)
 {
 	const uint64_t n = (uint64_t)b->o->zero.rows * b->o->zero.tokens;
@@ -74,13 +91,14 @@ static void fill(struct bench *b, uint64_t unit)
 	kn_random_bits(b->bits, n, b->o->seed, TOKENS_TAG, unit * n);
 	for (uint64_t i = 0; i < n; i++)
 		b->ids[i] = (int32_t)(b->bits[i] % b->o->model->config.vocab);
+	fill_starts(b);
 }
 
 static int run_units(struct bench *b, double *loss_out, struct ckpt_err *err)
 {
 	const struct en_bench_opts *o = b->o;
 	const uint64_t all = (uint64_t)o->zero.micro_batches * o->comm->size;
-	const struct en_batch batch = { o->zero.rows, o->zero.tokens, b->ids, b->ids };
+	const struct en_batch batch = { o->zero.rows, o->zero.tokens, b->ids, b->ids, b->starts };
 	struct en_zero_micro_batch unit = { .batch = &batch };
 	int rc = 0;
 
@@ -139,8 +157,9 @@ static int begin(struct bench *b, struct ckpt_err *err)
 
 	b->ids = ck_alloc_array(n, sizeof(*b->ids));
 	b->bits = ck_alloc_array(n, sizeof(*b->bits));
+	b->starts = o->document ? ck_alloc_array(n, sizeof(*b->starts)) : NULL;
 	b->seconds = ck_alloc_array(o->steps + 1ull, sizeof(*b->seconds));
-	if (!rc && (!b->ids || !b->bits || !b->seconds))
+	if (!rc && (!b->ids || !b->bits || (o->document && !b->starts) || !b->seconds))
 		rc = ck_fail_nomem(err, "a batch", n);
 	if (!rc && o->cuda)
 		rc = en_cuda_memory(o->cuda->device, &b->out->device_free, &b->out->device_all,
@@ -326,6 +345,7 @@ int en_bench_run(const struct en_bench_opts *opts, struct en_bench *out,
 		rc = traced(&b, trace_out, err);
 	en_zero_free(b.z);
 	ck_free(b.ids);
+	ck_free(b.starts);
 	ck_free(b.bits);
 	ck_free(b.seconds);
 	return rc;

@@ -17,6 +17,7 @@ struct en_bench_opts {
 	struct en_zero_rule rule;
 	double clip;				/* of the norm; 0 = not */
 	uint64_t seed;				/* of weights and tokens */
+	uint32_t document;	/* mean tokens of a document in packed rows; 0: a row is one */
 	bool messages;				/* as en_zero_cpu_expect() has it */
 	uint32_t warmup;			/* steps that are not timed */
 	uint32_t steps;				/* at least 1 */

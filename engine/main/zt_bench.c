@@ -100,7 +100,7 @@ static struct en_bench_opts opts_of(const struct zt_bench *b, const struct en_se
 	struct en_bench_opts o = {
 		.model = p->model, .comm = p->comm, .cuda = p->on_gpu ? &p->cuda : NULL,
 		.messages = p->comm->size > 1, .clip = set->gradient_clipping,
-		.seed = (uint64_t)a->seed,
+		.seed = (uint64_t)a->seed, .document = (uint32_t)a->document,
 		.warmup = (uint32_t)a->warm, .steps = (uint32_t)a->timed, .traced = TRACED,
 	};
 
