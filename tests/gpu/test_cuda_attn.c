@@ -570,8 +570,8 @@ static void bench_one(size_t b, size_t t, size_t heads, size_t kv, size_t d, enu
 static void bench(void)
 {
 	printf("\n# causal attention; flop below the diagonal only; work in MiB\n");
-	printf(" b      t  docs heads  kv    d type  %-20s %9s %7s %9s %7s %8s\n", "way", "fwd ms",
-	       "TF/s", "bwd ms", "TF/s", "work");
+	printf(" b      t  docs heads  kv    d type  %-20s %9s %7s %9s %7s %8s\n", "way",
+	       "fwd ms", "TF/s", "bwd ms", "TF/s", "work");
 	bench_one(2, 4096, 32, 8, 128, KN_BF16, 0);
 	bench_one(2, 4096, 32, 8, 128, KN_BF16, 512);
 	bench_one(1, 8192, 32, 8, 128, KN_BF16, 0);
