@@ -57,6 +57,7 @@ struct zt_args {
 	/* What is said. */
 	const char *log;
 	int check_launch, counters, quiet, exact;
+	int help, version;	/* asked for */
 	int64_t local_rank;	/* not used: the environment says it */
 	/* ztrain bench. */
 	int bench, table, offload, json;
