@@ -10,8 +10,6 @@
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
 
-#define MOST_STATE ((size_t)1 << 20)
-
 /* ---- the beginning ---- */
 
 static enum kn_type type_of(const struct en_settings *set)
@@ -195,7 +193,7 @@ static void count_samples(struct en_run *r, struct en_loaded *got)
 		      got->at.steps, rows);
 }
 
-static void fill_facts(struct en_run_facts *m, const struct en_run *r)
+void en_run_fill_facts(struct en_run_facts *m, const struct en_run *r)
 {
 	const struct en_cuda_opts *cuda = r->o->cuda;
 
@@ -219,7 +217,7 @@ static int load(struct en_run *r, struct en_loaded *got, struct ckpt_err *err)
 	};
 	int rc;
 
-	fill_facts(&now, r);
+	en_run_fill_facts(&now, r);
 	rc = en_resume_load(&resume, got, err);
 	if (rc || !got->resumed)
 		return rc;
@@ -239,56 +237,6 @@ static int load(struct en_run *r, struct en_loaded *got, struct ckpt_err *err)
 	return 0;
 }
 
-static bool is_due(int64_t steps, int64_t every)
-{
-	return every && steps % every == 0;
-}
-
-static int64_t last_step(const struct en_run_opts *o)
-{
-	return o->stop_at && o->stop_at < o->steps ? o->stop_at : o->steps;
-}
-
-static void tag_of(int64_t steps, char out[48])
-{
-	snprintf(out, 48, "global_step%" PRId64, steps);
-}
-
-/* May the run save its step? */
-static int may_save(const struct en_run *r, int64_t steps, bool *replaces_out,
-		    struct ckpt_err *err)
-{
-	const struct en_run_opts *o = r->o;
-	char tag[48];
-
-	*replaces_out = !o->found;
-	tag_of(steps, tag);
-	return o->found ? en_find_may_save(o->find, o->found, r->run, tag, replaces_out, err) : 0;
-}
-
-/* Steps that this run will save are known: one that it must not replace stops it now. */
-static int check_saves(const struct en_run *r, struct ckpt_err *err)
-{
-	const struct en_run_opts *o = r->o;
-	const int64_t last = last_step(o);
-	bool replaces;
-	int rc = 0;
-
-	for (uint64_t i = 0; o->save_root && o->found && !rc && i < o->found->nsteps; i++) {
-		int64_t n = -1;
-		char tag[48];
-
-		if (sscanf(o->found->step[i].name, "global_step%" SCNd64, &n) != 1 ||
-		    n < r->at.steps || (n == r->at.steps && r->saved_at == n))
-			continue;
-		tag_of(n, tag);
-		if ((n == last || (n < last && is_due(n, o->save_every))) &&
-		    !strcmp(tag, o->found->step[i].name))
-			rc = may_save(r, n, &replaces, err);
-	}
-	return rc;
-}
-
 /* The step that was loaded is in the folder that is saved to. */
 static bool is_saved_there(const struct en_run_opts *o)
 {
@@ -304,7 +252,7 @@ static int name_run(struct en_run *r, const struct en_loaded *got, struct ckpt_e
 	if (o->found)
 		en_run_name(o->found, got->resumed ? got->run : NULL, got->tag ? got->tag : "",
 			    o->job ? o->job : "", r->run);
-	return check_saves(r, err);
+	return en_run_check_saves(r, err);
 }
 
 static int fill_state(struct en_run *r, struct ckpt_err *err)
@@ -331,101 +279,6 @@ static int fill_state(struct en_run *r, struct ckpt_err *err)
 	return rc;
 }
 
-static int make_checkpointer(struct en_run *r, struct ckpt_err *err)
-{
-	const struct en_run_opts *o = r->o;
-	const struct en_checkpointer_opts ko = {
-		.root = o->save_root, .job = o->job, .to = o->save_to,
-		.stage = (uint32_t)o->set->stage, .sync = o->sync,
-		.timeout_ms = o->comm->timeout_ms,
-		.local = o->set->use_node_local_storage,
-		.round_robin = o->set->round_robin_gradients,
-		.sub_group_size = (uint64_t)o->set->sub_group_size,
-		.buffer_bytes = o->save_buffer, .threads = o->save_threads,
-		.busy = o->cuda ? 1 : o->threads, .beside = o->save_beside,
-	};
-
-	return o->save_root ? en_checkpointer_new(o->model, r->z, o->comm, &ko, &r->checkpointer,
-						  err) : 0;
-}
-
-/* ---- saves ---- */
-
-/* Texts of JSON: DeepSpeed's users see three keys of the client. */
-static int add_text(struct ck_buf *out, const char *key, const struct ck_buf *text,
-		    struct ckpt_err *err)
-{
-	int rc = ck_buf_addf(out, err, "\"%s\": \"", key);
-
-	for (size_t i = 0; !rc && i < text->len; i++) {
-		if (text->p[i] == '"' || text->p[i] == '\\')
-			rc = ck_buf_adds(out, "\\", err);
-		if (!rc)
-			rc = ck_buf_add(out, &text->p[i], 1, err);
-	}
-	return rc ? rc : ck_buf_adds(out, "\", ", err);
-}
-
-static int describe_client(struct en_run *r, struct ck_buf *out, struct ckpt_err *err)
-{
-	const struct en_data_loader *f = &r->o->loader;
-	struct ck_buf state = CK_BUF_INIT(MOST_STATE);
-	struct en_run_facts made;
-	int rc = f->state(f->arg, (uint64_t)r->at.samples, &state, err);
-
-	if (!rc)
-		rc = ck_buf_adds(out, "{", err);
-	if (!rc)
-		rc = add_text(out, EN_CHECKPOINTER_DATA, &state, err);
-	state.len = 0;
-	fill_facts(&made, r);
-	if (!rc)
-		rc = en_run_facts_write(&made, &state, err);
-	if (!rc)
-		rc = add_text(out, EN_RUN_FACTS_KEY, &state, err);
-	if (!rc)
-		rc = en_fingerprint_add(&r->fingerprint, out, err);
-	if (!rc && r->run[0]) {
-		rc = ck_buf_adds(out, ", \"" EN_RUN_KEY "\": \"", err);
-		if (!rc)
-			rc = ck_buf_adds(out, r->run, err);
-		if (!rc)
-			rc = ck_buf_adds(out, "\"", err);
-	}
-	if (!rc)
-		rc = ck_buf_add(out, "}", 2, err);
-	ck_buf_release(&state);
-	return rc;
-}
-
-/* The run continues after a failed save: the next save, or the end, returns its error. */
-static int save(struct en_run *r, struct ckpt_err *err)
-{
-	struct en_checkpointer_values v = {
-		.at = r->at, .hyper = r->hyper, .sched = &r->sched, .scale = &r->scale,
-		.clip = r->o->set->gradient_clipping, .ds_config = r->o->config_json,
-	};
-	struct ck_buf client = CK_BUF_INIT(MOST_STATE);
-	const double since = ck_clock_seconds();
-	char tag[48];
-	bool old;
-	int rc = describe_client(r, &client, err);
-
-	v.client = client.p;
-	en_run_set_hyper(r);
-	tag_of(r->at.steps, tag);
-	if (!rc)
-		rc = may_save(r, r->at.steps, &v.replaces, err);
-	if (!rc)
-		rc = en_checkpointer_save(r->checkpointer, tag, &v, &old, err);
-	ck_buf_release(&client);
-	r->saved_at = r->at.steps;
-	r->save_began = since;
-	r->out->saves += !rc;
-	r->out->save_seconds += ck_clock_seconds() - since;
-	return rc;
-}
-
 /* ---- the loop ---- */
 
 /* One step, with its report and what is due after it. */
@@ -437,7 +290,7 @@ static int run_one_step(struct en_run *r, int64_t last, bool *stop, struct ckpt_
 
 	if (rc || *stop)
 		return rc;
-	if (r->eval_set && (is_due(r->at.steps, o->eval_every) || r->at.steps == o->steps)) {
+	if (r->eval_set && (en_run_is_due(r->at.steps, o->eval_every) || r->at.steps == o->steps)) {
 		report.has_eval = true;
 		rc = en_eval_set_loss(r->eval_set, &report.eval_loss, err);
 	}
@@ -446,8 +299,8 @@ static int run_one_step(struct en_run *r, int64_t last, bool *stop, struct ckpt_
 	if (!rc)
 		rc = en_run_wants_stop(r, stop, err);
 	if (!rc && !*stop && o->save_root && r->at.steps != last &&
-	    is_due(r->at.steps, o->save_every))
-		rc = save(r, err);
+	    en_run_is_due(r->at.steps, o->save_every))
+		rc = en_run_save(r, err);
 	return rc;
 }
 
@@ -464,7 +317,7 @@ static int evaluate_over(struct en_run *r, struct ckpt_err *err)
 static int run_steps(struct en_run *r, struct ckpt_err *err)
 {
 	const struct en_run_opts *o = r->o;
-	const int64_t last = last_step(o);
+	const int64_t last = en_run_last_step(o);
 	bool stop = false;
 	int rc = 0;
 
@@ -473,7 +326,7 @@ static int run_steps(struct en_run *r, struct ckpt_err *err)
 	while (!rc && !stop && r->at.steps < last)
 		rc = run_one_step(r, last, &stop, err);
 	if (!rc && o->save_root && r->saved_at != r->at.steps)
-		rc = save(r, err);
+		rc = en_run_save(r, err);
 	r->out->stopped = stop;
 	if (!rc && r->checkpointer)
 		rc = en_checkpointer_wait(r->checkpointer, stop ? o->grace_ms : 0,
@@ -518,7 +371,7 @@ int en_run(const struct en_run_opts *opts, struct en_ran *out, struct ckpt_err *
 	if (!rc)
 		rc = fill_state(&r, err);
 	if (!rc)
-		rc = make_checkpointer(&r, err);
+		rc = en_run_make_checkpointer(&r, err);
 	if (!rc)
 		rc = run_steps(&r, err);
 	if (!rc)

@@ -40,4 +40,17 @@ int en_run_step(struct en_run *r, struct en_step_report *report, bool *stop_out,
 /* Every rank knows it at the same place. */
 int en_run_wants_stop(struct en_run *r, bool *out, struct ckpt_err *err);
 
+/* en_save.c */
+bool en_run_is_due(int64_t steps, int64_t every);
+/* After which this call ends. */
+int64_t en_run_last_step(const struct en_run_opts *opts);
+/* Steps that this run will save are known: one that it must not replace stops it now. */
+int en_run_check_saves(const struct en_run *r, struct ckpt_err *err);
+int en_run_make_checkpointer(struct en_run *r, struct ckpt_err *err);
+/* The run continues after a failed save: the next save, or the end, returns its error. */
+int en_run_save(struct en_run *r, struct ckpt_err *err);
+
+/* What a step of this run records of its configuration. */
+void en_run_fill_facts(struct en_run_facts *facts, const struct en_run *r);
+
 #endif
