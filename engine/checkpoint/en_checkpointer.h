@@ -133,7 +133,7 @@ struct en_resume {
 	const struct en_found *found;	/* steps in it, the one that counts first; or NULL */
 	const struct en_find_opts *find;	/* with 'found' */
 	const struct en_checkpointer_check *check;
-	struct en_sched *sched;
+	struct en_sched *sched;		/* NULL, and 'scale' too: they stay unread */
 	struct en_scale *scale;
 };
 

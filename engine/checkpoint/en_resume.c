@@ -156,9 +156,9 @@ static int read_values(const struct en_model *model, const struct ckpt *ck, stru
 		at->updates = updates_of(ck, v, at);
 		rc = check_counts(model, v, at->updates, err);
 	}
-	if (!rc)
+	if (!rc && sched)
 		rc = en_sched_load_values(sched, v, &found, err);
-	if (!rc)
+	if (!rc && scale)
 		rc = en_scale_load_values(scale, v, &found, err);
 	if (!rc)
 		rc = read_data(v, out, err);
@@ -284,8 +284,8 @@ int en_resume_load(const struct en_resume *r, struct en_loaded *out, struct ckpt
 	int rc = n ? -CKPT_E_CORRUPT : load(r, NULL, out, err);
 
 	for (uint32_t i = 0; i < n && rc == -CKPT_E_CORRUPT; i++) {
-		const struct en_sched sched = *r->sched;
-		const struct en_scale scale = *r->scale;
+		const struct en_sched sched = r->sched ? *r->sched : (struct en_sched){ 0 };
+		const struct en_scale scale = r->scale ? *r->scale : (struct en_scale){ 0 };
 		const struct en_differ differ = *r->check->differ;
 		struct ckpt_err inner = { 0 };
 		struct fared first;
@@ -304,8 +304,10 @@ int en_resume_load(const struct en_resume *r, struct en_loaded *out, struct ckpt
 		if (rc) {
 			say_passed(r, found->tag[i], &first, rank);
 			en_loaded_release(out);
-			*r->sched = sched;
-			*r->scale = scale;
+			if (r->sched)
+				*r->sched = sched;
+			if (r->scale)
+				*r->scale = scale;
 			*r->check->differ = differ;
 		} else if (i && !r->comm->rank) {
 			rc = en_find_set_latest(r->find, found->tag[i], err);

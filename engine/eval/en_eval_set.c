@@ -82,7 +82,8 @@ static int eval_turn(struct en_eval_set *s, uint64_t micro_batch, struct ckpt_er
 	return rc;
 }
 
-int en_eval_set_loss(struct en_eval_set *s, double *loss_out, struct ckpt_err *err)
+int en_eval_set_loss(struct en_eval_set *s, double *loss_out, uint64_t *tokens_out,
+		     struct ckpt_err *err)
 {
 	const uint64_t n = s->loader.n_micro_batches, size = s->comm->size;
 	double sum, count;
@@ -99,5 +100,7 @@ int en_eval_set_loss(struct en_eval_set *s, double *loss_out, struct ckpt_err *e
 	sum = kn_tree_sum(s->sums, n);
 	count = kn_tree_sum(s->sums + n, n);
 	*loss_out = count > 0 ? sum / count : NAN;
+	if (tokens_out)
+		*tokens_out = (uint64_t)count;
 	return 0;
 }

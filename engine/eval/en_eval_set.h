@@ -28,7 +28,11 @@ int en_eval_set_new(struct en_zero *z, struct en_comm *comm, const struct en_eva
 /* NULL is fine. */
 void en_eval_set_free(struct en_eval_set *set);
 
-/* Between steps.  '*loss_out' is the same on every rank; NaN if no token counts. */
-int en_eval_set_loss(struct en_eval_set *set, double *loss_out, struct ckpt_err *err);
+/*
+ * Between steps.  '*loss_out' is the same on every rank; NaN if no token counts.  '*tokens_out'
+ * (may be NULL) is how many do.
+ */
+int en_eval_set_loss(struct en_eval_set *set, double *loss_out, uint64_t *tokens_out,
+		     struct ckpt_err *err);
 
 #endif

@@ -30,6 +30,7 @@ static const struct call calls[] = {
 	  "       mpirun -n N ztrain ...        (or srun)\n"
 	  "       torchrun --no-python --nproc-per-node N -- ztrain ...\n"
 	  "       ztrain bench --help         (measures speed and memory)\n"
+	  "       ztrain eval STEP|MODEL      (loss on other rows)\n"
 	  "       ztrain generate --help      (continues a prompt)\n"
 	  "       ztrain report LOG           (charts and a table of runs)\n"
 	  "       ztrain log --help           (logs as TensorBoard's files)\n"
@@ -49,6 +50,15 @@ static const struct call calls[] = {
 	  "  ztrain bench --model config.json\n"
 	  "  ztrain bench --model config.json --stages 0,1,2,3 --memory 1GiB\n",
 	  zt_args_bench, zt_args_bench_has },
+	{ "ztrain eval",
+	  "usage: ztrain eval STEP|MODEL --data FILE [options]\n"
+	  "       mpirun -n N ztrain eval ...        (or srun, torchrun)\n\n"
+	  "Prints the loss and the perplexity of a saved step, of the step that 'latest' in\n"
+	  "a folder of steps names, or of a model. Rows of a micro-batch, tokens of a row,\n"
+	  "precision and ZeRO stage are those of the run that saved the step.",
+	  "  ztrain eval run --data held-out.jsonl\n"
+	  "  ztrain eval run/global_step100 --data rows.jsonl --eval-rows 64 --json\n",
+	  zt_args_eval, zt_args_eval_has },
 };
 
 #define LEAST_BUFFER ((uint64_t)4 << 20)
@@ -89,6 +99,23 @@ static int check_bench(const struct zt_args *a, const char *rest)
 	if (what)
 		zt_say_error("ztrain: ", "%s", what);
 	return what || rest ? 2 : 0;
+}
+
+static int check_eval(struct zt_args *a, const struct words *rest)
+{
+	const char *what = NULL;
+
+	a->eval_of = a->resume = rest->n ? rest->list[0] : NULL;
+	if (rest->n > 1)
+		zt_say_error("ztrain: ", "unknown argument: %s (see ztrain eval --help)",
+			     rest->list[1]);
+	else if (!a->eval_of)
+		what = "a step, a folder of steps or a model is required (see ztrain eval --help)";
+	else if (!a->data)
+		what = "--data is required: rows to compute the loss of (see ztrain eval --help)";
+	if (what)
+		zt_say_error("ztrain: ", "%s", what);
+	return what || rest->n > 1 ? 2 : 0;
 }
 
 /* What options say together. */
@@ -149,13 +176,13 @@ static void list_shared(const struct call *c, struct opt *out)
 	*out = (struct opt){ 0 };
 }
 
-const struct opt *const *zt_args_tables(bool bench)
+const struct opt *const *zt_args_tables(enum zt_call call)
 {
 	static struct opt shared[ZT_ROWS];
 	static const struct opt *tables[] = { NULL, shared, NULL };
 
-	tables[0] = calls[bench].own;
-	list_shared(&calls[bench], shared);
+	tables[0] = calls[call].own;
+	list_shared(&calls[call], shared);
 	return tables;
 }
 
@@ -201,11 +228,11 @@ static void print_help(const struct call *c, const struct opt *shared, int all)
 /* 1 when help or the version was printed. */
 static int parse(const struct call *c, int argc, char **argv, struct words *rest)
 {
-	const struct opt *const *own = zt_args_tables(c != calls);
+	const struct opt *const *own = zt_args_tables((enum zt_call)(c - calls));
 	const struct opt *const tables[] = { own[0], own[1], zt_args_talk, NULL };
 	const struct opt_call call = {
 		.tables = tables, .rest = rest, .wrong = zt_wrong_call, .arg = c->name,
-		.meant = c == calls ? zt_meant : zt_meant_bench,
+		.meant = c == &calls[ZT_BENCH] ? zt_meant_bench : zt_meant,
 	};
 	const struct zt_args *a = zt_args_filled();
 	const int rc = opt_parse(&call, argc, argv);
@@ -231,7 +258,9 @@ static void complete_fp8(int argc, char **argv)
 
 int zt_args_parse(int argc, char **argv, struct zt_args *out)
 {
-	const bool bench = argc > 1 && !strcmp(argv[1], "bench");
+	const enum zt_call call = argc < 2 ? ZT_RUN : !strcmp(argv[1], "bench") ? ZT_BENCH :
+				  !strcmp(argv[1], "eval") ? ZT_EVAL : ZT_RUN;
+	const int named = call != ZT_RUN;
 	struct zt_args *a = zt_args_filled();
 	struct words words = { 0 };
 	const char *rest;
@@ -252,20 +281,21 @@ int zt_args_parse(int argc, char **argv, struct zt_args *out)
 		.order = EN_ORDER_SEQUENTIAL,
 		.deal = EN_SAMPLER_UNITS,
 		.sync = CKPT_SYNC_DATA,
-		.bench = bench,
+		.call = call,
 		.timed = 10,
 		.warm = 2,
 		.peak_tflops = NAN,
 	};
 	complete_fp8(argc, argv);
-	rc = parse(&calls[bench], argc - 1 - bench, argv + 1 + bench, &words);
+	rc = parse(&calls[call], argc - 1 - named, argv + 1 + named, &words);
 	if (rc)
 		return rc;
 	if (!a->tail)
 		a->tail = a->drop_last ? EN_LAST_DROP : EN_LAST_FLOW;
 	a->quiet |= a->json;	/* one object, and nothing before it */
 	rest = words.n ? words.list[0] : NULL;
-	rc = bench ? check_bench(a, rest) : check(a, rest);
+	rc = call == ZT_BENCH ? check_bench(a, rest) :
+	     call == ZT_EVAL ? check_eval(a, &words) : check(a, rest);
 	a->save_to = a->save_to < 0 ? CKPT_TO_NATIVE : zt_args_layout(a->save_to);
 	if (!a->grace_s)
 		a->grace_s = GRACE;

@@ -10,6 +10,7 @@
 #include "tools/shared/cli_opt.h"
 
 enum zt_overflow { ZT_UNITS = 1, ZT_DEEPSPEED };
+enum zt_call { ZT_RUN, ZT_BENCH, ZT_EVAL };
 enum zt_device { ZT_AUTO, ZT_CPU, ZT_CUDA };
 
 struct zt_args {
@@ -59,8 +60,12 @@ struct zt_args {
 	int check_launch, counters, quiet, exact;
 	int help, version;	/* asked for */
 	int64_t local_rank;	/* not used: the environment says it */
+	enum zt_call call;
+	/* ztrain eval. */
+	const char *eval_of;		/* a step, a folder of steps, or a model */
+	int json;
 	/* ztrain bench. */
-	int bench, table, offload, json;
+	int table, offload;
 	const char *trace, *plot;	/* files, or NULL */
 	const char *stages;		/* as it was given, or NULL */
 	uint32_t stage[4], nstages;
@@ -72,12 +77,12 @@ struct zt_args {
 };
 
 /*
- * argv[1] "bench" makes it that call.  0; 1 when help or the version was asked for (and printed);
- * 2 for a wrong call.
+ * argv[1] "bench" or "eval" makes it that call.  0; 1 when help or the version was asked for (and
+ * printed); 2 for a wrong call.
  */
 int zt_args_parse(int argc, char **argv, struct zt_args *out);
-/* The options of a run, or of `ztrain bench`, as opt_parse() takes them.  Lent until the next. */
-const struct opt *const *zt_args_tables(bool bench);
+/* The options of a call as opt_parse() takes them.  Lent until the next. */
+const struct opt *const *zt_args_tables(enum zt_call call);
 /* Whether a run has that option. */
 bool zt_args_has(const char *name);
 

@@ -234,6 +234,28 @@ const char *const zt_args_bench_has[] = {
 	"color", NULL,
 };
 
+/* Of `ztrain eval`. */
+const struct opt zt_args_eval[] = {
+	ZT_HEAD("Evaluation"),
+	ZT_TEXT("data", "FILE", args.data,
+		"rows to compute the loss of: .bin .u16 .u32 .jsonl .safetensors"),
+	ZT_WHOLE("eval-rows", "N", args.eval_rows, 1, MANY,
+		 "only the last N rows, those that a run holds out by the same option"),
+	ZT_TEXT("model", "PATH", args.model,
+		"a folder with config.json, or that file, if the step has none"),
+	ZT_WHOLE("seq", "N", args.seq, 2, EN_MAX_ROW,
+		 "tokens in a row (as the run that saved the step; else as the data)"),
+	ZT_FLAG("json", args.json, "print one JSON object"),
+
+	ZT_HEAD("Options of a run"),
+	{ 0 },
+};
+const char *const zt_args_eval_has[] = {
+	"config", "micro-batch", "precision", "device", "threads", "timeout", "secret-file",
+	"data-kind", "overlap", "pack", "cut", "pad-id", "allow-other-model", "exact", "counters",
+	"quiet", "color", "local_rank", NULL,
+};
+
 /* Of all calls: '-h --all' lists them, -h alone does not. */
 static const char *const rare[] = {
 	"beta1", "beta2", "eps", "lr-scheduler-args", "loss", "overflow", "keep-all", "reduction",
@@ -251,7 +273,8 @@ const struct opt zt_args_talk[] = {
 };
 
 #define COUNT(table) (sizeof(table) / sizeof((table)[0]))
-_Static_assert(COUNT(zt_args_run) <= ZT_ROWS && COUNT(zt_args_bench) <= ZT_ROWS, "ZT_ROWS");
+_Static_assert(COUNT(zt_args_run) <= ZT_ROWS && COUNT(zt_args_bench) <= ZT_ROWS &&
+	       COUNT(zt_args_eval) <= ZT_ROWS, "ZT_ROWS");
 
 struct zt_args *zt_args_filled(void)
 {

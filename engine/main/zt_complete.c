@@ -37,6 +37,7 @@ static void offer(const struct opt *const *tables, int argc, char **argv, bool w
 		if (!with_commands)
 			return;
 		complete_word(&typed, "bench", "measure speed and memory");
+		complete_word(&typed, "eval", "loss of a step or model on other rows");
 		complete_word(&typed, "generate", "continue a prompt");
 		complete_word(&typed, "report", "charts and a table of logs");
 		complete_word(&typed, "log", "logs as TensorBoard's files");
@@ -44,7 +45,7 @@ static void offer(const struct opt *const *tables, int argc, char **argv, bool w
 	}
 }
 
-/* A call whose arguments are logs. */
+/* A call whose arguments are files or folders. */
 static void offer_files(const struct opt *const *tables, int argc, char **argv)
 {
 	struct typed typed;
@@ -68,9 +69,11 @@ int zt_complete(int argc, char **argv)
 		offer_files(zt_log_tables(), argc - 1, argv + 1);
 	else if (!strcmp(first, "generate"))
 		offer(zt_generate_tables(), argc - 1, argv + 1, false);
+	else if (!strcmp(first, "eval"))
+		offer_files(zt_args_tables(ZT_EVAL), argc - 1, argv + 1);
 	else if (!strcmp(first, "bench"))
-		offer(zt_args_tables(true), argc - 1, argv + 1, false);
+		offer(zt_args_tables(ZT_BENCH), argc - 1, argv + 1, false);
 	else
-		offer(zt_args_tables(false), argc, argv, argc < 2);
+		offer(zt_args_tables(ZT_RUN), argc, argv, argc < 2);
 	return 0;
 }

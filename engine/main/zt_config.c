@@ -61,16 +61,22 @@ static struct en_facts facts_of(const struct zt_program *p)
 	return f;
 }
 
-/* Without a file: everything as the Trainer would fill it in. */
+/* Without a file: everything as the Trainer would fill it in; `ztrain eval` has a step's stage. */
 static int parse_bare(struct zt_program *p, struct ckpt_err *err)
 {
 	static const char bare[] = "{\"train_micro_batch_size_per_gpu\": \"auto\", "
 				   "\"gradient_accumulation_steps\": \"auto\", "
 				   "\"gradient_clipping\": \"auto\", "
 				   "\"fp16\": {\"enabled\": \"auto\"}, "
-				   "\"bf16\": {\"enabled\": \"auto\"}}";
+				   "\"bf16\": {\"enabled\": \"auto\"}";
+	char text[sizeof(bare) + 48];
+	int n = snprintf(text, sizeof(text), "%s", bare);
 
-	return en_config_parse_deepspeed(&p->config, bare, sizeof(bare) - 1, "(no --config)", err);
+	if (p->step.stage)
+		n += snprintf(text + n, sizeof(text) - (size_t)n,
+			      ", \"zero_optimization\": {\"stage\": %d}", (int)p->step.stage);
+	n += snprintf(text + n, sizeof(text) - (size_t)n, "}");
+	return en_config_parse_deepspeed(&p->config, text, (uint64_t)n, "(no --config)", err);
 }
 
 /* ---- options that the schedule leaves without effect ---- */

@@ -92,10 +92,21 @@ static int open_held(struct zt_program *p, uint64_t train, struct ckpt_err *err)
 		return rc;
 	en_source_info_get(a->eval ? p->eval_source : p->source, &info);
 	p->held_rows = a->eval_rows ? (uint64_t)a->eval_rows : info.rows;
-	if (a->eval && p->held_rows > info.rows)
+	if ((a->eval || a->call == ZT_EVAL) && p->held_rows > info.rows)
 		p->held_rows = info.rows;
 	return en_data_init(&p->held, a->eval ? p->eval_source : p->source, a->eval ? 0 : train,
 			    p->held_rows, &order, err);
+}
+
+/* Of `ztrain eval`: the rows are held out, and none is trained on. */
+static int open_eval(struct zt_program *p, struct ckpt_err *err)
+{
+	const uint64_t last = (uint64_t)p->args.eval_rows;
+	struct en_source_info info;
+
+	en_source_info_get(p->source, &info);
+	p->data.info = info;
+	return open_held(p, last && last < info.rows ? info.rows - last : 0, err);
 }
 
 int zt_data_open(struct zt_program *p, struct ckpt_err *err)
@@ -112,6 +123,8 @@ int zt_data_open(struct zt_program *p, struct ckpt_err *err)
 	en_source_info_get(p->source, &info);
 	if (p->model->config.max_positions && info.tokens > p->model->config.max_positions)
 		return too_long(p, info.tokens, err);
+	if (a->call == ZT_EVAL)
+		return open_eval(p, err);
 	if (split)
 		rc = en_data_split(info.rows, (uint64_t)a->eval_rows, &train, err);
 	if (!rc)
@@ -123,7 +136,7 @@ int zt_data_open(struct zt_program *p, struct ckpt_err *err)
 
 void zt_data_close(struct zt_program *p)
 {
-	if (p->source)
+	if (p->source && p->data.rows)
 		en_data_release(&p->data);
 	if (p->held_rows)
 		en_data_release(&p->held);

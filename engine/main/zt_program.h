@@ -4,6 +4,7 @@
 
 #include "engine/comm/en_comm_mpi.h"
 #include "engine/comm/en_bootstrap.h"
+#include "engine/checkpoint/en_step_settings.h"
 #include "engine/config/en_config.h"
 #include "engine/data/en_data.h"
 #include "engine/launch/en_launch.h"
@@ -21,6 +22,7 @@ struct zt_program {
 	struct en_comm *comm;
 	struct en_model *model;
 	struct en_config config;
+	struct en_step_settings step;	/* ztrain eval: of the run that saved it */
 	bool as_deepspeed;	/* of fp16, see struct en_zero_opts */
 	unsigned stated;	/* EN_HAS_* of the options */
 	unsigned unsaid;	/* those of the optimizer that no option or key has */
@@ -45,6 +47,18 @@ struct zt_program {
 	double *logged;		/* memory of ranks, and of their devices, in the last line */
 	struct zt_wait wait;	/* rank 0's, what is done while nothing is printed */
 };
+
+/* ztrain.c */
+int zt_open_model(struct zt_program *p, struct ckpt_err *err);
+/* Rank 0 looks, all begin there: p->found, p->from. */
+int zt_find_beginning(struct zt_program *p, struct ckpt_err *err);
+/* p->args.threads, where the call does not say it. */
+int zt_choose_threads(struct zt_program *p, struct ckpt_err *err);
+/* As the program is set up. */
+struct en_run_opts zt_run_opts(struct zt_program *p);
+
+/* zt_eval.c */
+int zt_eval(struct zt_program *p, struct ckpt_err *err);
 
 /* zt_config.c */
 int zt_config_read(struct zt_program *p, struct ckpt_err *err);
@@ -74,6 +88,8 @@ void zt_export_tell(const struct zt_program *p, const struct en_ran *ran);
 void zt_tell_config(struct zt_program *p);
 int zt_tell_beginning(void *arg, const struct en_start_report *begun, struct ckpt_err *err);
 void zt_tell_step(void *arg, const struct en_step_report *step);
+/* Bytes sent and memory used by this rank. */
+void zt_tell_counters(const struct zt_program *p, const struct en_mem *mem);
 void zt_tell_end(struct zt_program *p, const struct en_ran *ran);
 
 #endif

@@ -247,7 +247,7 @@ static void tell_memory(uint32_t rank, const struct en_mem *mem)
 		printf("rank %u  resident peak  %" PRIu64 " bytes (VmHWM)\n", rank, peak);
 }
 
-static void tell_counters(const struct zt_program *p, const struct en_mem *mem)
+void zt_tell_counters(const struct zt_program *p, const struct en_mem *mem)
 {
 	const struct en_comm *c = p->comm;
 
@@ -293,7 +293,7 @@ void zt_tell_end(struct zt_program *p, const struct en_ran *ran)
 	if (speaks(p))
 		zt_export_tell(p, ran);
 	if (p->args.counters)
-		tell_counters(p, &ran->mem);
+		zt_tell_counters(p, &ran->mem);
 	if (p->args.counters && ran->exported)
 		printf("rank %u  wrote %-14s %" PRIu64 " bytes\n", p->comm->rank, "weights",
 		       ran->export.written_bytes);

@@ -169,7 +169,7 @@ static int no_model(const char *path, bool is_dir, struct ckpt_err *err)
 	return -CKPT_E_NOTFOUND;
 }
 
-static int open_model(struct zt_program *p, struct ckpt_err *err)
+int zt_open_model(struct zt_program *p, struct ckpt_err *err)
 {
 	const char *model = p->args.model;
 	struct en_model_config config;
@@ -208,7 +208,7 @@ static bool has_weights(const char *path)
 }
 
 /* Rank 0 looks, all begin there. */
-static int find_beginning(struct zt_program *p, struct ckpt_err *err)
+int zt_find_beginning(struct zt_program *p, struct ckpt_err *err)
 {
 	const struct zt_args *a = &p->args;
 	const bool newest = a->resume && !strcmp(a->resume, "auto");
@@ -237,7 +237,7 @@ static int find_beginning(struct zt_program *p, struct ckpt_err *err)
  * Unless the call says it: one, or, where the cores do the work of GPUs' optimizer, this rank's
  * share of those that it may run on.  A rank that its launcher has bound shares them with no other.
  */
-static int choose_threads(struct zt_program *p, struct ckpt_err *err)
+int zt_choose_threads(struct zt_program *p, struct ckpt_err *err)
 {
 	struct host {
 		char name[64];
@@ -269,10 +269,10 @@ static int choose_threads(struct zt_program *p, struct ckpt_err *err)
 
 /* ---- the run ---- */
 
-static int run(struct zt_program *p, struct ckpt_err *err)
+struct en_run_opts zt_run_opts(struct zt_program *p)
 {
 	const struct zt_args *a = &p->args;
-	const struct en_run_opts o = {
+	return (struct en_run_opts){
 		.model = p->model, .comm = p->comm, .set = &p->config.set,
 		.version = p->config.version, .config_json = p->config_json.p,
 		.scheduler = a->scheduler, .scheduler_args = a->scheduler_args,
@@ -295,10 +295,15 @@ static int run(struct zt_program *p, struct ckpt_err *err)
 		.export = p->export.dir ? &p->export : NULL, .on_start = zt_tell_beginning,
 		.on_step = zt_tell_step, .callback_arg = p,
 	};
+}
+
+static int run(struct zt_program *p, struct ckpt_err *err)
+{
+	const struct en_run_opts o = zt_run_opts(p);
 	struct en_ran ran;
 	int rc;
 
-	if (!p->comm->rank && !a->quiet)
+	if (!p->comm->rank && !p->args.quiet)
 		zt_wait_begin(&p->wait, "making random weights");
 	if (p->from)
 		zt_wait_for(&p->wait, "reading %s", p->from);
@@ -332,12 +337,12 @@ static int make_root(const struct zt_program *p, struct ckpt_err *err)
 
 static int begin(struct zt_program *p, struct ckpt_err *err)
 {
-	int rc = open_model(p, err);
+	int rc = zt_open_model(p, err);
 
 	if (!rc)
 		rc = zt_config_read(p, err);
 	if (!rc)
-		rc = choose_threads(p, err);
+		rc = zt_choose_threads(p, err);
 	if (!rc)
 		rc = zt_data_open(p, err);
 	if (!rc)
@@ -346,7 +351,7 @@ static int begin(struct zt_program *p, struct ckpt_err *err)
 		rc = name_job(p, err);
 	if (!rc)
 		rc = zt_export_plan(p, err);
-	return rc ? rc : find_beginning(p, err);
+	return rc ? rc : zt_find_beginning(p, err);
 }
 
 /* All but data, saves and a beginning; the screen of the configuration is not what is asked for. */
@@ -355,11 +360,11 @@ static int bench(struct zt_program *p, struct ckpt_err *err)
 	int rc;
 
 	p->args.quiet = true;
-	rc = open_model(p, err);
+	rc = zt_open_model(p, err);
 	if (!rc)
 		rc = zt_config_read(p, err);
 	if (!rc)
-		rc = choose_threads(p, err);
+		rc = zt_choose_threads(p, err);
 	p->runs = !rc;
 	return rc ? rc : zt_bench(p, err);
 }
@@ -374,8 +379,10 @@ static int everything(struct zt_program *p, struct ckpt_err *err)
 		return zt_launch_tell(p, err);
 	if (!rc)
 		rc = zt_launch_device(p, err);
-	if (!rc && p->args.bench)
+	if (!rc && p->args.call == ZT_BENCH)
 		return bench(p, err);
+	if (!rc && p->args.call == ZT_EVAL)
+		return zt_eval(p, err);
 	if (!rc)
 		rc = begin(p, err);
 	p->runs = !rc;

@@ -212,14 +212,15 @@ static int load(struct en_run *r, struct en_loaded *got, struct ckpt_err *err)
 	const struct en_checkpointer_check check = { &now, o->other_model, &r->differ };
 	const struct en_resume resume = {
 		.model = o->model, .z = r->z, .comm = o->comm, .from = o->from,
-		.found = o->found, .find = o->find, .check = &check, .sched = &r->sched,
-		.scale = &r->scale,
+		.found = o->found, .find = o->find, .check = &check,
+		.sched = o->eval_only ? NULL : &r->sched,
+		.scale = o->eval_only ? NULL : &r->scale,
 	};
 	int rc;
 
 	en_run_fill_facts(&now, r);
 	rc = en_resume_load(&resume, got, err);
-	if (rc || !got->resumed)
+	if (rc || !got->resumed || o->eval_only)
 		return rc;
 	if (got->made.n)
 		en_differ_run(&r->differ, &now, &got->made);
@@ -267,9 +268,12 @@ static int fill_state(struct en_run *r, struct ckpt_err *err)
 		rc = load(r, &got, err);
 	else
 		rc = en_zero_init(r->z, o->seed, err);
-	if (!rc)
+	r->out->tag = got.tag;
+	if (!rc && o->eval_only)
+		r->at = got.at;
+	else if (!rc)
 		rc = resume_data(r, &got, err);
-	if (!rc)
+	if (!rc && !o->eval_only)
 		rc = name_run(r, &got, err);
 	if (!rc)
 		rc = en_zero_sync_params(r->z, err);
@@ -292,7 +296,7 @@ static int run_one_step(struct en_run *r, int64_t last, bool *stop, struct ckpt_
 		return rc;
 	if (r->eval_set && (en_run_is_due(r->at.steps, o->eval_every) || r->at.steps == o->steps)) {
 		report.has_eval = true;
-		rc = en_eval_set_loss(r->eval_set, &report.eval_loss, err);
+		rc = en_eval_set_loss(r->eval_set, &report.eval_loss, NULL, err);
 	}
 	if (!rc && o->on_step)
 		o->on_step(o->callback_arg, &report);
@@ -304,14 +308,24 @@ static int run_one_step(struct en_run *r, int64_t last, bool *stop, struct ckpt_
 	return rc;
 }
 
+/* Of the state as it is, into the result of the call. */
+static int evaluate(struct en_run *r, struct ckpt_err *err)
+{
+	const double since = ck_clock_seconds();
+	int rc = en_eval_set_loss(r->eval_set, &r->out->eval_loss, &r->out->eval_tokens, err);
+
+	r->out->has_eval = !rc;
+	r->out->eval_seconds = ck_clock_seconds() - since;
+	return rc;
+}
+
 /* A run that was over before it began is evaluated all the same. */
 static int evaluate_over(struct en_run *r, struct ckpt_err *err)
 {
 	r->out->was_over = true;
 	if (!r->eval_set || r->at.steps < r->o->steps)
 		return 0;
-	r->out->has_eval = true;
-	return en_eval_set_loss(r->eval_set, &r->out->eval_loss, err);
+	return evaluate(r, err);
 }
 
 static int run_steps(struct en_run *r, struct ckpt_err *err)
@@ -373,8 +387,8 @@ int en_run(const struct en_run_opts *opts, struct en_ran *out, struct ckpt_err *
 	if (!rc)
 		rc = en_run_make_checkpointer(&r, err);
 	if (!rc)
-		rc = run_steps(&r, err);
-	if (!rc)
+		rc = opts->eval_only ? evaluate(&r, err) : run_steps(&r, err);
+	if (!rc && !opts->eval_only)
 		rc = export(&r, err);
 	out->at = r.at;
 	if (r.z)

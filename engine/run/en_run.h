@@ -109,6 +109,7 @@ struct en_run_opts {
 	unsigned unsaid;	/* EN_HAS_*: values that neither an option nor the file states */
 	bool other_model;	/* a step of another config.json is taken */
 	const struct en_export_opts *export;	/* at the end, unless it was stopped; or NULL */
+	bool eval_only;		/* the loss of 'eval_loader' for what 'from' has, and no step */
 	/* A code of on_start() ends the run.  Either may be NULL. */
 	int (*on_start)(void *arg, const struct en_start_report *start, struct ckpt_err *err);
 	void (*on_step)(void *arg, const struct en_step_report *step);
@@ -119,8 +120,11 @@ struct en_ran {
 	struct en_place_in_run at;
 	bool stopped;		/* by 'stop' */
 	bool was_over;		/* it began after its last step: nothing was trained */
-	bool has_eval;		/* of the state of such a run */
+	bool has_eval;		/* of the state of such a run, and with 'eval_only' */
 	double eval_loss;
+	uint64_t eval_tokens;	/* that count in it */
+	const char *tag;	/* of the step that was read; of 'found', or NULL */
+	double eval_seconds;
 	bool left;		/* 'grace_ms' were over before the save, which continues in
 				 * memory of the run's: end the process by en_comm_abort() */
 	struct ckpt_saved saved;	/* the last save */

@@ -13,7 +13,7 @@ for c in $(zckpt help | sed -n '/^commands:/,/^$/s/^  \([a-z][a-z-]*\) .*/\1/p')
 	diff help offered >&2 || echo "differs: $c" >&2
 done > helped
 zckpt __complete '' | sed 1d | cut -f 1 | grep -v help | grep -v '^--' | cmp - helped && echo same
-for c in '' bench generate; do
+for c in '' bench eval generate; do
 	ztrain $c -h --all | sed -n 's/^  --\([a-z0-9_-]*\).*/--\1/p' | sort > help
 	ztrain __complete $c -- | sed 1d | cut -f 1 | grep -v '^--help$' | sort > offered
 	diff help offered && echo "ztrain $c: $(grep -c . help | sed 's/[0-9][0-9]*/N/') options"

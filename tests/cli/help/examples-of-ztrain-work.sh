@@ -7,12 +7,13 @@ for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16; do
 	echo "{\"input_ids\": [$i, 2, 3, 4, 5, 6, 7, 8]}"
 done > rows.jsonl
 echo '{"zero_optimization": {"stage": 2}, "bf16": {"enabled": true}, "train_micro_batch_size_per_gpu": 1}' > ds.json
+cp rows.jsonl held-out.jsonl
 mkdir -p run run1 run2 out/checkpoint-500
 for d in run run1 run2; do
 	echo '{"step": 1, "loss": 2}' > $d/log.jsonl
 done
 printf '{\n"log_history": [{"step": 1, "loss": 2}]}' > out/checkpoint-500/trainer_state.json
-for p in ztrain 'ztrain bench' 'ztrain generate' 'ztrain report' 'ztrain log'; do
+for p in ztrain 'ztrain bench' 'ztrain eval' 'ztrain generate' 'ztrain report' 'ztrain log'; do
 	$p -h | sed -n '/^examples:/,/^$/s/^  //p' > examples
 	grep -v '^mpirun' examples > runs
 	while IFS= read -r line; do
