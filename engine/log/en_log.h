@@ -25,8 +25,9 @@ struct en_log_step {
 	double loss_scale;	/* of this step; 0 = none, left out */
 	bool skipped;		/* it overflowed */
 	int64_t samples;	/* consumed by the run, this step included */
-	int64_t tokens;		/* of this step */
+	int64_t rows, tokens;	/* of this step; 'rows' 0 = not known */
 	double seconds;		/* that it took */
+	double left;		/* seconds until the run ends (en_left.h); 0 = not known */
 	uint64_t memory;	/* bytes, at most so far; 0 = not known, left out */
 	bool has_eval;
 	double eval_loss;
@@ -53,11 +54,9 @@ int en_log_parse(const char *text, uint64_t len, const char *where, struct en_lo
 
 #define EN_LOG_CONSOLE 272
 /*
- * The line for people, without newline; 'steps' of the whole run, 0 = not known; 'left' seconds
- * until it ends (en_left.h), 0 = not known.
+ * The line for people, without newline; 'steps' of the whole run, 0 = not known.
  */
-void en_log_console(const struct en_log_step *step, int64_t steps, double left,
-		    char out[EN_LOG_CONSOLE]);
+void en_log_console(const struct en_log_step *step, int64_t steps, char out[EN_LOG_CONSOLE]);
 
 struct en_log;
 

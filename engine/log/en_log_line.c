@@ -40,6 +40,11 @@ static double rate(const struct en_log_step *s)
 	return s->seconds > 0 ? (double)s->tokens / s->seconds : 0;
 }
 
+static double hourly(const struct en_log_step *s)
+{
+	return s->seconds > 0 ? (double)s->rows * 3600 / s->seconds : 0;
+}
+
 int en_log_line(const struct en_log_step *s, struct ck_buf *buf, struct ckpt_err *err)
 {
 	int rc = ck_buf_addf(buf, err, "{\"step\": %lld", (long long)s->step);
@@ -60,6 +65,10 @@ int en_log_line(const struct en_log_step *s, struct ck_buf *buf, struct ckpt_err
 		rc = add_double(buf, "seconds", s->seconds, err);
 	if (!rc)
 		rc = add_double(buf, "tokens_per_second", rate(s), err);
+	if (!rc && s->rows && s->seconds > 0)
+		rc = ck_buf_addf(buf, err, ", \"samples_per_hour\": %.6g", hourly(s));
+	if (!rc && s->left > 0)
+		rc = ck_buf_addf(buf, err, ", \"seconds_left\": %.1f", s->left);
 	if (!rc && s->memory)
 		rc = ck_buf_addf(buf, err, ", \"memory_bytes\": %llu",
 				 (unsigned long long)s->memory);
@@ -211,7 +220,7 @@ static void add(struct text *t, const char *fmt, ...)
 }
 
 /* 950, 12.3k, 4.56M: three digits. */
-static void add_rate(struct text *t, double v)
+static void add_rate(struct text *t, double v, const char *what)
 {
 	static const char *const unit[] = { "", "k", "M", "G" };
 	int u = 0;
@@ -220,11 +229,10 @@ static void add_rate(struct text *t, double v)
 		v /= 1000;
 		u++;
 	}
-	add(t, "  %.*f%s tok/s", !u || v >= 99.95 ? 0 : v >= 9.995 ? 1 : 2, v, unit[u]);
+	add(t, "  %.*f%s %s", !u || v >= 99.95 ? 0 : v >= 9.995 ? 1 : 2, v, unit[u], what);
 }
 
-void en_log_console(const struct en_log_step *s, int64_t steps, double left,
-		    char out[EN_LOG_CONSOLE])
+void en_log_console(const struct en_log_step *s, int64_t steps, char out[EN_LOG_CONSOLE])
 {
 	struct text t = { out, EN_LOG_CONSOLE };
 	char time[EN_LEFT_TEXT];
@@ -237,10 +245,12 @@ void en_log_console(const struct en_log_step *s, int64_t steps, double left,
 		add(&t, "  scale %.9g", s->loss_scale);
 	if (s->skipped)
 		add(&t, "  skipped (overflow)");
-	add_rate(&t, rate(s));
+	add_rate(&t, rate(s), "tok/s");
+	if (s->rows)
+		add_rate(&t, hourly(s), "samples/h");
 	add(&t, "  %.3g s", s->seconds);
-	en_left_text(left, time);
-	if (left > 0)
+	en_left_text(s->left, time);
+	if (s->left > 0)
 		add(&t, "  %s left", time);
 	if (s->memory)
 		add(&t, s->memory < 1 << 30 ? "  %.1f MiB" : "  %.1f GiB",

@@ -10,6 +10,7 @@
 
 #include "engine/comm/en_comm_mpi.h"
 #include "engine/data/en_data.h"
+#include "engine/main/zt_alias.h"
 #include "engine/main/zt_args_rows.h"
 #include "engine/main/zt_meant.h"
 #include "engine/main/zt_opt.h"
@@ -139,8 +140,12 @@ static int check(struct zt_args *a, const char *rest)
 		what = "--data-kind needs --data";
 	else if (a->other_model && !a->resume)
 		what = "--allow-other-model needs --resume";
-	else if (a->synthetic && a->data)
+	else if ((a->synthetic || a->synthetic_rows) && a->data)
 		what = "--synthetic and --data exclude each other";
+	else if (a->epochs <= 0)
+		what = "--epochs: expected a number above 0";
+	else if (!isnan(a->epochs) && a->steps < 0 && !a->data && !a->synthetic_rows)
+		what = "--epochs needs --data, or --synthetic-rows N: synthetic tokens have no end";
 	else if (a->shuffle && a->order > EN_ORDER_SEQUENTIAL)
 		what = "--shuffle means --order shuffled: give one of --shuffle and --order";
 	else if (a->drop_last && a->tail != EN_LAST_DROP)
@@ -151,7 +156,7 @@ static int check(struct zt_args *a, const char *rest)
 		what = "--eval-every needs rows to evaluate: --eval-rows N or --eval FILE";
 	else if ((a->export_dtype || a->max_shard_size) && !a->export && !a->save)
 		what = "--export-dtype and --max-shard-size need --export";
-	else if (a->eval_rows && !a->data && !a->eval)
+	else if (a->eval_rows && !a->data && !a->eval && !a->synthetic_rows)
 		what = "--eval-rows needs --data, whose last rows it holds out";
 	else if ((a->save_every || a->save_to >= 0 || a->grace_s || a->save_buffer ||
 		  a->save_threads || a->overwrite) && !a->save)
@@ -228,15 +233,24 @@ static void print_help(const struct call *c, const struct opt *shared, int all)
 /* 1 when help or the version was printed. */
 static int parse(const struct call *c, int argc, char **argv, struct words *rest)
 {
+	static struct opt alias[ZT_ALIASES];
 	const struct opt *const *own = zt_args_tables((enum zt_call)(c - calls));
-	const struct opt *const tables[] = { own[0], own[1], zt_args_talk, NULL };
+	const struct opt *const tables[] = { own[0], own[1], zt_args_talk, alias, NULL };
 	const struct opt_call call = {
 		.tables = tables, .rest = rest, .wrong = zt_wrong_call, .arg = c->name,
-		.meant = c == &calls[ZT_BENCH] ? zt_meant_bench : zt_meant,
+		.meant = c == &calls[ZT_BENCH] ? zt_meant_bench :
+			 c == &calls[ZT_EVAL] ? zt_meant_eval : zt_meant,
 	};
 	const struct zt_args *a = zt_args_filled();
-	const int rc = opt_parse(&call, argc, argv);
+	struct words words = { 0 };
+	int rc;
 
+	zt_alias_options(own, alias);
+	rc = c == calls ? zt_alias_words(c->name, argc, argv, &words) : 0;
+	if (rc)
+		return rc;
+	rc = c == calls ? opt_parse(&call, (int)words.n, (char **)(void *)words.list) :
+	     opt_parse(&call, argc, argv);
 	if (rc)
 		return rc;
 	if (a->help)
@@ -269,6 +283,7 @@ int zt_args_parse(int argc, char **argv, struct zt_args *out)
 	*a = (struct zt_args){
 		.save_to = -1,
 		.steps = -1,
+		.epochs = NAN,
 		.seed = 1,
 		.timeout_s = 300,
 		.lr = NAN,

@@ -30,12 +30,15 @@ struct zt_args {
 	int64_t seq;		/* tokens of a row; 0 = as long as the longest */
 	int64_t pad_id, seed;
 	int shuffle, drop_last, overlap, pack, pack_documents, cut, synthetic;
+	int64_t synthetic_rows;	/* 0 = no end */
 	/* Evaluation. */
 	const char *eval;	/* a file of its own, or NULL */
 	int64_t eval_rows;	/* held out of the data; of 'eval', at most; 0 = none, or all */
 	int64_t eval_every;	/* steps; 0 = at the end only */
 	/* The run. */
-	int64_t steps;		/* -1 = the scheduler's, or STEPS */
+	int64_t steps;		/* -1 = by 'epochs', the scheduler's, or STEPS */
+	double epochs;		/* NAN = not stated */
+	int64_t print_every;	/* steps; 0 = each */
 	int64_t stop_at, threads, timeout_s;
 	const char *secret_file;	/* of ranks that meet by TCP, or NULL */
 	int random, recompute, keep_all;

@@ -80,6 +80,8 @@ const struct opt zt_args_run[] = {
 		 "cores)"),
 	ZT_WHOLE("steps", "N", args.steps, 0, MANY,
 		 "steps of the whole run (total_num_steps of the scheduler, or 100)"),
+	ZT_REAL("epochs", "N", args.epochs, 1000000,
+		"passes over the data, instead of --steps; 0.5 is half of it"),
 	ZT_WHOLE("stop-at", "N", args.stop_at, 1, MANY,
 		 "save and stop after step N; --resume continues"),
 	ZT_WHOLE("seed", "N", args.seed, 0, INT64_MAX,
@@ -94,6 +96,8 @@ const struct opt zt_args_run[] = {
 	ZT_TEXT("data", "FILE", args.data,
 		"tokens to train on: .bin .u16 .u32 .jsonl .safetensors"),
 	ZT_FLAG("synthetic", args.synthetic, "train on synthetic tokens (default without --data)"),
+	ZT_WHOLE("synthetic-rows", "N", args.synthetic_rows, 1, MANY,
+		 "an epoch of synthetic tokens has N rows (no end)"),
 	ZT_ONE_OF("data-kind", "KIND", args.data_kind, EN_SOURCE_U16, kinds,
 		  "u16, u32, jsonl or safetensors, if the file name does not show it"),
 	ZT_WHOLE("seq", "N", args.seq, 2, EN_MAX_ROW,
@@ -159,6 +163,8 @@ const struct opt zt_args_run[] = {
 	ZT_HEAD("Output"),
 	ZT_TEXT("log", "FILE", args.log,
 		"append one JSON line per step; a resumed run appends to the same file"),
+	ZT_WHOLE("print-every", "N", args.print_every, 1, MANY,
+		 "print a line every N steps, and for each evaluation (1); --log has all"),
 	ZT_FLAG("counters", args.counters,
 		"at the end, print bytes sent and memory used by each rank"),
 	ZT_FLAG("exact", args.exact, "print losses with round-trip precision"),
@@ -262,7 +268,7 @@ static const char *const rare[] = {
 	"seed", "timeout", "secret-file", "data-kind", "overlap", "pad-id", "order", "tail",
 	"drop-last", "deal", "save-buffer", "save-threads", "sync", "grace", "overwrite-steps",
 	"allow-other-model", "max-shard-size", "color", "counters", "exact", "check-launch",
-	"local_rank", "peak-tflops", "warmup", NULL,
+	"local_rank", "synthetic-rows", "print-every", "peak-tflops", "warmup", NULL,
 };
 
 const struct opt zt_args_talk[] = {

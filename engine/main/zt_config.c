@@ -1,10 +1,12 @@
 /* zt_config.c -- the configuration of ztrain: the file as it is, and what the options add. */
+#include <inttypes.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "engine/main/zt_program.h"
+#include "engine/main/zt_say.h"
 
 #define STEPS 100	/* of a run, where neither the caller nor a scheduler says it */
 
@@ -62,7 +64,7 @@ static struct en_facts facts_of(const struct zt_program *p)
 }
 
 /* Without a file: everything as the Trainer would fill it in; `ztrain eval` has a step's stage. */
-static int parse_bare(struct zt_program *p, struct ckpt_err *err)
+static int parse_bare(const struct zt_program *p, struct en_config *out, struct ckpt_err *err)
 {
 	static const char bare[] = "{\"train_micro_batch_size_per_gpu\": \"auto\", "
 				   "\"gradient_accumulation_steps\": \"auto\", "
@@ -76,7 +78,7 @@ static int parse_bare(struct zt_program *p, struct ckpt_err *err)
 		n += snprintf(text + n, sizeof(text) - (size_t)n,
 			      ", \"zero_optimization\": {\"stage\": %d}", (int)p->step.stage);
 	n += snprintf(text + n, sizeof(text) - (size_t)n, "}");
-	return en_config_parse_deepspeed(&p->config, text, (uint64_t)n, "(no --config)", err);
+	return en_config_parse_deepspeed(out, text, (uint64_t)n, "(no --config)", err);
 }
 
 /* ---- options that the schedule leaves without effect ---- */
@@ -189,14 +191,49 @@ static unsigned unsaid(const struct en_node *tree, unsigned stated)
 	return all & ~said;
 }
 
-int zt_config_read(struct zt_program *p, struct ckpt_err *err)
+static int parse(const struct zt_program *p, struct en_config *out, struct ckpt_err *err)
 {
 	const char *file = p->args.config;
-	const struct en_facts facts = facts_of(p);
-	int rc;
 
+	return file ? en_config_read(out, file, p->comm->size, err) : parse_bare(p, out, err);
+}
+
+/*
+ * Steps of --epochs, which "auto" of a schedule asks for: they follow from the rows of a step, so
+ * the configuration is resolved once before.  What it refuses is said by the second time.
+ */
+static int count_steps(struct zt_program *p, struct ckpt_err *err)
+{
+	struct ckpt_err unsaid = { 0 };
+	struct en_facts facts = facts_of(p);
+	struct en_config once;
+	uint64_t batch = 0;
+
+	if (p->args.steps >= 0 && !p->comm->rank)
+		zt_say("ztrain: ", "--epochs %g has no effect: --steps %" PRId64 " is given",
+		       p->args.epochs, p->args.steps);
+	if (p->args.steps >= 0) {
+		p->args.epochs = NAN;
+		return 0;
+	}
+	facts.has |= EN_HAS_STEPS;
+	en_config_init(&once, EN_DS_0_19);
+	if (!parse(p, &once, &unsaid) && !en_config_resolve(&once, &facts, &unsaid))
+		batch = (uint64_t)(once.set.micro_batch * once.set.accumulation) * p->comm->size;
+	en_config_release(&once);
+	return batch ? zt_data_steps(p, batch, &p->args.steps, err) : 0;
+}
+
+int zt_config_read(struct zt_program *p, struct ckpt_err *err)
+{
+	struct en_facts facts;
+	int rc = isnan(p->args.epochs) ? 0 : count_steps(p, err);
+
+	if (rc)
+		return rc;
+	facts = facts_of(p);
 	p->stated = facts.has;
-	rc = file ? en_config_read(&p->config, file, p->comm->size, err) : parse_bare(p, err);
+	rc = parse(p, &p->config, err);
 	if (!rc)
 		p->unsaid = unsaid(p->config.tree, facts.has);
 	if (!rc)

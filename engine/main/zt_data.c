@@ -1,5 +1,6 @@
 /* zt_data.c -- where the rows of ztrain come from: to train on, and held out. */
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -35,8 +36,9 @@ static struct en_source_opts source_opts(const struct zt_program *p, const char 
 		.kind = path ? (enum en_source_kind)a->data_kind : EN_SOURCE_SYNTHETIC,
 		.vocab = p->model->config.vocab, .tokens = (uint32_t)a->seq,
 		.overlap = a->overlap, .pack = a->pack, .pack_documents = a->pack_documents,
-		.cut = a->cut,
-		.pad_id = (int32_t)a->pad_id, .rows = SYNTHETIC_ROWS, .seed = (uint64_t)a->seed,
+		.cut = a->cut, .pad_id = (int32_t)a->pad_id,
+		.rows = a->synthetic_rows ? (uint64_t)a->synthetic_rows : SYNTHETIC_ROWS,
+		.seed = (uint64_t)a->seed,
 	};
 }
 
@@ -109,6 +111,40 @@ static int open_eval(struct zt_program *p, struct ckpt_err *err)
 	return open_held(p, last && last < info.rows ? info.rows - last : 0, err);
 }
 
+int zt_data_source(struct zt_program *p, struct ckpt_err *err)
+{
+	return p->source ? 0 : open_source(p, p->args.data, 0, &p->source, err);
+}
+
+/* As transformers counts them: whole steps of an epoch, times the epochs, rounded up. */
+int zt_data_steps(struct zt_program *p, uint64_t batch, int64_t *out, struct ckpt_err *err)
+{
+	const struct zt_args *a = &p->args;
+	struct en_source_info info;
+	uint64_t rows;
+	double steps;
+	int rc = zt_data_source(p, err);
+
+	if (rc)
+		return rc;
+	en_source_info_get(p->source, &info);
+	rows = info.rows;
+	if (a->eval_rows && !a->eval)
+		rc = en_data_split(info.rows, (uint64_t)a->eval_rows, &rows, err);
+	if (rc)
+		return rc;
+	steps = (double)rows / (double)batch;
+	if (a->tail == EN_LAST_DROP)
+		steps = floor(steps);
+	else if (a->tail == EN_LAST_FILL)
+		steps = ceil(steps);
+	steps = ceil(a->epochs * steps);
+	if (steps > (double)((int64_t)1 << 40))
+		return fail(err, CKPT_E_LIMIT, "--epochs", "more than 2^40 steps");
+	*out = steps < 1 ? 1 : (int64_t)steps;
+	return 0;
+}
+
 int zt_data_open(struct zt_program *p, struct ckpt_err *err)
 {
 	const struct zt_args *a = &p->args;
@@ -116,7 +152,7 @@ int zt_data_open(struct zt_program *p, struct ckpt_err *err)
 	const bool split = a->eval_rows && !a->eval;
 	struct en_source_info info;
 	uint64_t train = 0;
-	int rc = open_source(p, a->data, 0, &p->source, err);
+	int rc = zt_data_source(p, err);
 
 	if (rc)
 		return rc;

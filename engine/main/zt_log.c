@@ -115,7 +115,8 @@ static const char *tag_of(const char *name)
 	static const char *const known[][2] = {
 		{ "time", NULL }, { "resumed", NULL }, { "seconds", "perf/seconds_per_step" },
 		{ "tokens_per_second", "perf/tokens_per_second" },
-		{ "memory_bytes", "memory/counted" },
+		{ "samples_per_hour", "perf/samples_per_hour" },
+		{ "seconds_left", "perf/seconds_left" }, { "memory_bytes", "memory/counted" },
 	};
 	const char *rank = rank_of(name, "rank_memory_bytes");
 	const char *device = rank_of(name, "rank_device_bytes");

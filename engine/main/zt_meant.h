@@ -7,7 +7,8 @@
  * what to give to ztrain.  NULL for any other name.
  */
 const char *zt_meant(const char *name);
-/* The same for `ztrain bench`, also for options that only ztrain has. */
+/* The same for `ztrain bench` and `ztrain eval`, also for options that only ztrain has. */
 const char *zt_meant_bench(const char *name);
+const char *zt_meant_eval(const char *name);
 
 #endif

@@ -66,6 +66,10 @@ int zt_config_read(struct zt_program *p, struct ckpt_err *err);
 int zt_config_print(int argc, char **argv);
 
 /* zt_data.c */
+/* p->source, unless it is open. */
+int zt_data_source(struct zt_program *p, struct ckpt_err *err);
+/* Steps of p->args.epochs passes over what is trained on, 'batch' rows a step. */
+int zt_data_steps(struct zt_program *p, uint64_t batch, int64_t *out, struct ckpt_err *err);
 int zt_data_open(struct zt_program *p, struct ckpt_err *err);
 void zt_data_close(struct zt_program *p);
 struct en_data_loader zt_data_loader(struct zt_program *p);

@@ -99,6 +99,10 @@ int zt_tell_beginning(void *arg, const struct en_start_report *b, struct ckpt_er
 			printf("; %" PRIu64 " evaluation row%s", p->held_rows,
 			       zt_plural(p->held_rows));
 		putchar('\n');
+		if (p->args.epochs > 0)
+			printf("%g epoch%s: %" PRId64 " step%s\n", p->args.epochs,
+			       p->args.epochs == 1 ? "" : "s", p->args.steps,
+			       p->args.steps == 1 ? "" : "s");
 		if (*b->device)
 			printf("on %s\n", b->device);
 		if (*b->drive)
@@ -133,7 +137,8 @@ static struct en_log_step log_step(const struct en_step_report *s)
 	return (struct en_log_step){
 		.step = s->at.steps, .loss = s->loss, .lr = s->lr, .grad_norm = s->grad_norm,
 		.loss_scale = s->loss_scale == 1 ? 0 : s->loss_scale, .skipped = s->skipped,
-		.samples = s->at.samples, .tokens = (int64_t)s->tokens, .seconds = s->seconds,
+		.samples = s->at.samples, .rows = (int64_t)s->rows,
+		.tokens = (int64_t)s->tokens, .seconds = s->seconds,
 		.memory = s->mem->total_peak, .has_eval = s->has_eval, .eval_loss = s->eval_loss,
 	};
 }
@@ -194,13 +199,20 @@ static void write_log(struct zt_program *p, const struct en_log_step *line)
 		zt_say("ztrain: ", "%s: %s; the run continues without a log", p->args.log, err.msg);
 }
 
-/* Seconds until this call is over, 0 = not known. */
-static double time_left(struct zt_program *p, int64_t step)
+/* Of this call. */
+static int64_t last_step(const struct zt_program *p)
 {
 	const int64_t stop = p->args.stop_at, steps = p->args.steps;
-	const int64_t last = stop && stop < steps ? stop : steps;
 
-	return en_left_add(&p->left, ck_clock_seconds(), step, last);
+	return stop && stop < steps ? stop : steps;
+}
+
+static bool is_printed(const struct zt_program *p, const struct en_step_report *s)
+{
+	const int64_t every = p->args.print_every ? p->args.print_every : 1;
+
+	return !p->args.quiet &&
+	       (s->at.steps % every == 0 || s->has_eval || s->at.steps == last_step(p));
 }
 
 void zt_tell_step(void *arg, const struct en_step_report *s)
@@ -208,11 +220,10 @@ void zt_tell_step(void *arg, const struct en_step_report *s)
 	struct zt_program *p = arg;
 	struct en_log_step line = log_step(s);
 	char text[EN_LOG_CONSOLE];
-	double left;
 
 	if (p->comm->rank)
 		return;
-	left = time_left(p, s->at.steps);
+	line.left = en_left_add(&p->left, ck_clock_seconds(), s->at.steps, last_step(p));
 	zt_wait_for(&p->wait, "since step %" PRId64, s->at.steps);
 	if (p->log)
 		add_ranks(p, s, &line);
@@ -220,12 +231,12 @@ void zt_tell_step(void *arg, const struct en_step_report *s)
 	line.resumed = p->resumed;
 	p->resumed = false;
 	write_log(p, &line);
-	if (p->args.quiet)
+	if (!is_printed(p, s))
 		return;
 	if (p->args.exact) {
 		print_exact(s);
 	} else {
-		en_log_console(&line, p->args.steps, left, text);
+		en_log_console(&line, p->args.steps, text);
 		puts(text);
 	}
 	fflush(stdout);

@@ -32,7 +32,7 @@ struct en_data_loader {
 struct en_step_report {
 	struct en_place_in_run at;	/* after it */
 	double loss, lr, grad_norm, loss_scale, seconds;
-	uint64_t tokens;		/* of all ranks */
+	uint64_t rows, tokens;		/* of all ranks */
 	bool skipped;
 	bool has_eval;
 	double eval_loss;		/* of the held-out rows, by the parameters after the step */

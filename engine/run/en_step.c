@@ -222,7 +222,7 @@ int en_run_step(struct en_run *r, struct en_step_report *report, bool *stop_out,
 	en_run_set_hyper(r);
 	*report = (struct en_step_report){
 		.mem = en_zero_mem(r->z), .comm = r->o->comm, .lr = r->hyper[0].lr,
-		.loss_scale = r->scale.scale, .tokens = rows * r->o->tokens,
+		.loss_scale = r->scale.scale, .rows = rows, .tokens = rows * r->o->tokens,
 	};
 	rc = run_micro_batches(r, stop_out, err);
 	if (rc || *stop_out)

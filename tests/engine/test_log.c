@@ -131,7 +131,7 @@ static void lines_are_as_the_document_says(void **state)
 		       "0.3333333333333333, \"skipped\": false, \"samples\": 32, \"tokens\": 264, "
 		       "\"seconds\": 0.1, \"tokens_per_second\": 2640.0}\n");
 	ck_buf_release(&buf);
-	en_log_console(&s, 20, 0, console);
+	en_log_console(&s, 20, console);
 	assert_string_equal(console,
 			    "step 4/20  loss 1.2500  lr 7.500e-05  norm 0.333  2.64k tok/s  "
 			    "0.1 s");
@@ -141,21 +141,26 @@ static void lines_are_as_the_document_says(void **state)
 	s.has_eval = true;
 	s.eval_loss = 2;
 	s.tokens = 0;
-	en_log_console(&s, 0, 11000, console);
+	s.rows = 8;
+	s.left = 11000;
+	en_log_console(&s, 0, console);
 	assert_string_equal(console, "step 4  loss 1.2500  lr 7.500e-05  norm 0.333  scale 65536  "
-			    "skipped (overflow)  0 tok/s  0.1 s  3 h 3 min left  1.5 GiB  "
-			    "eval loss 2.0000");
+			    "skipped (overflow)  0 tok/s  288k samples/h  0.1 s  3 h 3 min left  "
+			    "1.5 GiB  eval loss 2.0000");
 	assert_int_equal(en_log_line(&s, &buf, NULL), 0);
 	assert_non_null(strstr(buf.p, ", \"loss_scale\": 65536.0, \"skipped\": true, "));
-	assert_non_null(strstr(buf.p, ", \"memory_bytes\": 1610612736, \"eval_loss\": 2.0}\n"));
+	assert_non_null(strstr(buf.p, ", \"tokens_per_second\": 0.0, \"samples_per_hour\": 288000, "
+				      "\"seconds_left\": 11000.0, \"memory_bytes\": "
+				      "1610612736, \"eval_loss\": 2.0}\n"));
 	ck_buf_release(&buf);
 	/* The longest there is fits. */
 	s = (struct en_log_step){
 		.step = INT64_MIN, .loss = -DBL_MAX, .lr = -DBL_MAX, .grad_norm = -DBL_MAX,
-		.loss_scale = -DBL_MAX, .skipped = true, .tokens = INT64_MAX, .seconds = DBL_MIN,
+		.loss_scale = -DBL_MAX, .skipped = true, .tokens = INT64_MAX, .rows = INT64_MAX,
+		.seconds = DBL_MIN, .left = 1e300,
 		.memory = UINT64_MAX, .has_eval = true, .eval_loss = -DBL_MAX,
 	};
-	en_log_console(&s, INT64_MAX, 1e300, console);
+	en_log_console(&s, INT64_MAX, console);
 	assert_true(strlen(console) < EN_LOG_CONSOLE);
 }
 

@@ -226,24 +226,26 @@ meant() {
 	"$ztrain" ${3:+"$3"} --model m "$1" 3 > said 2>&1
 	{ [ $? = 2 ] && grep -qF -- "there is no option $1; $2" said; } && good || bad "$1: '$2' is not said"
 }
-meant --learning_rate 'give --lr RATE'
-meant --per_device_train_batch_size 'give --micro-batch N'
-meant --per-device-train-batch-size 'give --micro-batch N'
-meant --gradient_accumulation_steps 'give --accumulation N'
-meant --num_train_epochs 'give --steps N (epochs x rows / rows of a step)'
-meant --deepspeed 'give --config FILE'
-meant --output_dir 'give --save DIR'
-meant --bf16 'give --precision P'
+meant --train_batch_size 'give --micro-batch N'
+meant --per_device_eval_batch_size 'evaluation has the rows of --micro-batch'
+meant --per-device-eval-batch-size 'evaluation has the rows of --micro-batch'
+meant --push_to_hub 'copy the folder of --export to the hub'
+meant --fsdp 'write "zero_optimization": {"stage": 3}'
+meant --data_seed 'give --seed N'
+meant --bf16 'give --precision P' bench
 meant --stage 'write "zero_optimization": {"stage": N}'
 meant --num_gpus 'the launcher starts the ranks'
 meant --stpes 'did you mean --steps?'
-meant --max_steps 'give --steps N' bench
 meant --learning_rate 'a benchmark trains on random tokens' bench
+meant --learning_rate 'an evaluation trains nothing' eval
+meant --save 'an evaluation trains nothing' eval
 meant --data 'a benchmark trains on random tokens' bench
-# Each option that a hint names is one of ztrain.
+# Each option that a hint or an alias names is one of ztrain.
 "$ztrain" -h --all | grep -o '^  --[a-z0-9_-]*' | tr -d ' ' > all
 grep -o '"give --[a-z0-9-]*' "$root/engine/main/zt_meant.c" | sed 's/.* //' | sort -u > named
-[ "$(wc -l < named)" -gt 20 ] && ! grep -vxFf all named && good || bad 'a hint names an option that ztrain lacks'
+grep -o '^	{ "[a-z0-9-]*",$' "$root/engine/main/zt_alias.c" | sed 's/.*"\(.*\)",/--\1/' >> named
+grep -o '^	{ "[a-z0-9-]*", { ' "$root/engine/main/zt_alias.c" | sed 's/.*"\(.*\)", {.*/--\1/' >> named
+[ "$(wc -l < named)" -gt 25 ] && ! grep -vxFf all named && good || bad 'a hint names an option that ztrain lacks'
 
 # ---- first
 # ends STATUS WORDS OPTION...: the command ends with that status and says the words

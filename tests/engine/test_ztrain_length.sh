@@ -1,0 +1,106 @@
+#!/bin/bash
+# usage: test_ztrain_length.sh
+#
+# How long a run is, and what it is called by.  If this fails, a run ends at another step than its user asked for,
+# or a command line of the Trainer trains something else.
+#
+#   epochs     steps of N passes, whatever the batch, the tail and the rows held out
+#   synthetic  an epoch of synthetic rows has an end
+#   lines      which steps are printed, and what the log has
+#   aliases    names of the Trainer, accelerate and DeepSpeed train the same as ztrain's own
+set -u
+# shellcheck source=tests/engine/ztrain.sh
+. "$(dirname "$0")/ztrain.sh"
+need_models
+model=$models/qwen3_tied
+awk 'BEGIN { for (r = 0; r < 22; r++) { printf "{\"input_ids\": ["; n = 5 + r * 7 % 12
+	for (i = 0; i < n; i++) printf "%s%d", i ? ", " : "", (r * 31 + i * 17 + r * i * 5) % 257
+	print "]}" } }' > rows.jsonl
+train() { "$ztrain" --model "$model" "$@" > said 2>&1; }
+
+# ---- epochs: 22 rows
+# lasts STEPS OPTION...
+lasts() {
+	local want=$1
+	shift
+	train --data rows.jsonl "$@" || { bad "$*: it fails"; return; }
+	[ "$(grep -c "^step [0-9]*/$want " said)" = "$want" ] && good || bad "$*: expected $want steps"
+}
+lasts 11 --epochs 1 --micro-batch 2
+lasts 17 --epochs 1.5 --micro-batch 2
+lasts 11 --epochs 2 --micro-batch 2 --accumulation 2
+lasts 8 --epochs 1 --micro-batch 3
+lasts 7 --epochs 1 --micro-batch 3 --drop-last
+lasts 16 --epochs 2 --micro-batch 3 --tail fill
+lasts 5 --epochs 1 --micro-batch 4 --eval-rows 2
+lasts 3 --epochs 1 --micro-batch 8 --eval rows.jsonl
+has_text 'the count is said' '1 epoch: 3 steps'
+lasts 4 --epochs 2 --steps 4
+has_text 'steps hold' '--epochs 2 has no effect: --steps 4 is given'
+if has_ranks; then
+	"$mpirun" -n 2 "$ztrain" --model "$model" --data rows.jsonl --epochs 1 --micro-batch 2 > said 2>&1 || bad '2 ranks'
+	has_text '2 ranks' '1 epoch: 6 steps' 'step 6/6'
+fi
+# A schedule that decays to the end knows it.
+echo '{"train_micro_batch_size_per_gpu": 2, "scheduler": {"type": "WarmupDecayLR", "params": {"total_num_steps": "auto",
+	"warmup_max_lr": "auto", "warmup_min_lr": "auto", "warmup_num_steps": "auto"}}}' > decay.json
+train --data rows.jsonl --epochs 2 --config decay.json --lr 1e-3 || bad 'a decay'
+has_text 'a decay' 'total_num_steps 22' 'step 22/22'
+train --epochs 2; [ $? = 2 ] && good || bad 'epochs without an end: status'
+has_text 'epochs without an end' '--epochs needs --data, or --synthetic-rows N'
+train --data rows.jsonl --epochs 0; [ $? = 2 ] && good || bad 'no epoch: status'
+train --data rows.jsonl --epochs 1 --eval-rows 22 && bad 'all rows are held out' || good
+
+# ---- synthetic
+train --synthetic-rows 10 --epochs 2 --micro-batch 4 --eval-rows 2 || bad 'synthetic rows'
+has_text 'synthetic rows' '8 rows of 64 tokens, synthetic' '2 evaluation rows' '2 epochs: 4 steps' 'step 4/4' 'eval loss'
+train --synthetic-rows 10 --data rows.jsonl; [ $? = 2 ] && good || bad 'synthetic rows and data: status'
+
+# ---- lines
+train --data rows.jsonl --steps 10 --print-every 4 --eval-rows 2 --eval-every 5 --log every.jsonl || bad 'every 4'
+[ "$(sed -n 's/^step \([0-9]*\).*/\1/p' said | tr '\n' ' ')" = '4 5 8 10 ' ] && good || bad 'every 4: which steps'
+[ "$(wc -l < every.jsonl)" = 10 ] && good || bad 'every 4: the log has all steps'
+has_text 'samples an hour' ' samples/h  '
+[ "$(grep -c '"samples_per_hour": [0-9.e+]*, ' every.jsonl)" = 10 ] && good || bad 'the log has samples an hour'
+[ "$(grep -c '"seconds_left": ' every.jsonl)" = 6 ] && good || bad 'the log has the time that is left'
+grep -q '"rank_memory_bytes": \[[1-9]' every.jsonl && good || bad 'the log has the memory of ranks'
+
+# ---- aliases
+echo '{"train_micro_batch_size_per_gpu": "auto", "gradient_accumulation_steps": "auto", "gradient_clipping": "auto",
+	"bf16": {"enabled": "auto"}, "zero_optimization": {"stage": 1}, "optimizer": {"type": "AdamW", "params": {"lr": "auto",
+	"betas": "auto", "eps": "auto", "weight_decay": "auto"}}}' > ds.json
+logged own "$ztrain" --model "$model" --config ds.json --data rows.jsonl --save own --micro-batch 2 --accumulation 2 \
+	--epochs 2 --lr 1e-3 --beta1 0.8 --beta2 0.95 --eps 1e-6 --clip 0.5 --warmup-steps 0.2 --weight-decay 0.01 \
+	--lr-scheduler cosine --save-every 5 --eval-every 3 --eval-rows 2 --seed 3 --precision bf16 --recompute --exact \
+	--drop-last || bad 'own names'
+logged trainer "$ztrain" --deepspeed ds.json --model_name_or_path "$model" --data rows.jsonl --output_dir trainer \
+	--per_device_train_batch_size 2 --gradient_accumulation_steps 2 --num_train_epochs 2 --learning_rate 1e-3 \
+	--adam_beta1 0.8 --adam_beta2 0.95 --adam_epsilon 1e-6 --max_grad_norm 0.5 --warmup_ratio 0.2 --weight_decay 0.01 \
+	--lr_scheduler_type cosine --save_steps 5 --save_strategy steps --eval_steps 3 --eval_strategy steps --eval_rows 2 \
+	--seed 3 --bf16 True --gradient_checkpointing --exact --logging_steps 1 --max_steps -1 --do_train True \
+	--dataloader_drop_last True --report_to none --optim adamw_torch --disable_tqdm True --overwrite_output_dir || bad 'names of the Trainer'
+same "the Trainer's names" own trainer
+logged flags "$ztrain" --deepspeed --deepspeed_config=ds.json --model_name_or_path="$model" --data rows.jsonl --output-dir=flags \
+	--per-device-train-batch-size=2 --gradient-accumulation-steps=2 --num-train-epochs=2 --learning-rate=1e-3 \
+	--adam-beta1=0.8 --adam-beta2=0.95 --adam-epsilon=1e-6 --max-grad-norm=0.5 --warmup_ratio=0.2 --weight_decay=0.01 \
+	--lr-scheduler-type=cosine --save-steps=5 --eval-steps=3 --eval-rows=2 --seed=3 --mixed_precision bf16 --fp16 False \
+	--gradient-checkpointing=true --exact --dataloader_drop_last || bad 'names with = and hyphens'
+same 'names with = and hyphens' own flags
+"$ztrain" --model "$model" --config ds.json --data rows.jsonl --output_dir trainer --resume_from_checkpoint True --bf16 \
+	--per_device_train_batch_size 2 --gradient_accumulation_steps 2 --num_train_epochs 2 --dataloader_drop_last --learning_rate 1e-3 \
+	--adam_beta1 0.8 --adam_beta2 0.95 --adam_epsilon 1e-6 --max_grad_norm 0.5 --warmup_ratio 0.2 --weight_decay 0.01 \
+	--lr_scheduler_type cosine --eval_rows 2 > said 2>&1 || bad 'resume_from_checkpoint: it fails'
+has_text 'resume_from_checkpoint' 'resumed at step 10 from trainer/global_step10' 'no steps left to train'
+# refused WORDS OPTION...
+refused() {
+	local words=$1
+	shift
+	train "$@"; [ $? = 2 ] && grep -qF -- "$words" said && good || bad "$*: '$words' is not said"
+}
+refused '--learning_rate abc: expected a number' --learning_rate abc
+refused '--bf16 3: expected True or False' --bf16=3
+refused '--warmup_ratio 3: expected a part of the steps' --warmup_ratio 3
+refused '--save_strategy epoch: --save-every N saves every N steps' --save_strategy epoch
+refused '--optim lion: ztrain has AdamW' --optim lion
+refused '--report_to wandb: give --log FILE' --report_to wandb
+finish
