@@ -5,6 +5,7 @@
 #ifndef EN_CHECKPOINTER_H
 #define EN_CHECKPOINTER_H
 
+#include "engine/checkpoint/en_best.h"
 #include "engine/checkpoint/en_find.h"
 #include "engine/checkpoint/en_fingerprint.h"
 #include "engine/checkpoint/en_run_facts.h"
@@ -111,6 +112,7 @@ struct en_loaded {
 	struct en_fingerprint fingerprint;
 	struct en_in_force in_force;
 	struct en_run_facts made;	/* 'n' 0: the step does not say */
+	struct en_best best;	/* 'step' 0 and 'unfallen' 0 likewise */
 	uint64_t bytes;		/* read by this rank */
 	char *data;		/* the value of EN_CHECKPOINTER_DATA (ck_free), or NULL */
 	const char *tag;	/* that was loaded, lent; NULL = 'from' itself */

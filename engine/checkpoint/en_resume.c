@@ -165,6 +165,7 @@ static int read_values(const struct en_model *model, const struct ckpt *ck, stru
 	en_run_ids(v, out->run);
 	out->has_fingerprint = en_fingerprint_read(&out->fingerprint, v);
 	en_in_force_read(&out->in_force, v);
+	en_best_read(&out->best, v);
 	if (!en_run_facts_read(&out->made, v))
 		out->made.n = 0;
 	ckpt_values_close(v);

@@ -154,14 +154,18 @@ static int check(struct zt_args *a, const char *rest)
 		what = "--lr-scheduler-args needs --lr-scheduler";
 	else if (a->eval_every && !a->eval && !a->eval_rows)
 		what = "--eval-every needs rows to evaluate: --eval-rows N or --eval FILE";
+	else if ((a->keep_best || a->patience) && !a->eval_every)
+		what = "--keep-best and --patience need evaluations: --eval-every N";
+	else if (a->keep_best && !a->save)
+		what = "--keep-best needs --save";
 	else if ((a->export_dtype || a->max_shard_size) && !a->export && !a->save)
 		what = "--export-dtype and --max-shard-size need --export";
 	else if (a->eval_rows && !a->data && !a->eval && !a->synthetic_rows)
 		what = "--eval-rows needs --data, whose last rows it holds out";
-	else if ((a->save_every || a->save_to >= 0 || a->grace_s || a->save_buffer ||
-		  a->save_threads || a->overwrite) && !a->save)
-		what = "--save-every, --save-format, --save-buffer, --save-threads, "
-		       "--overwrite-steps and --grace need --save";
+	else if ((a->save_every || a->save_most || a->save_to >= 0 || a->grace_s ||
+		  a->save_buffer || a->save_threads || a->overwrite) && !a->save)
+		what = "--save-every, --save-total-limit, --save-format, --save-buffer, "
+		       "--save-threads, --overwrite-steps and --grace need --save";
 	else if (a->sync != CKPT_SYNC_DATA && !a->save && !a->export)
 		what = "--sync needs --save or --export";
 	else

@@ -35,6 +35,8 @@ struct zt_args {
 	const char *eval;	/* a file of its own, or NULL */
 	int64_t eval_rows;	/* held out of the data; of 'eval', at most; 0 = none, or all */
 	int64_t eval_every;	/* steps; 0 = at the end only */
+	int keep_best;
+	int64_t patience;	/* evaluations; 0 = no end by them */
 	/* The run. */
 	int64_t steps;		/* -1 = by 'epochs', the scheduler's, or STEPS */
 	double epochs;		/* NAN = not stated */
@@ -52,6 +54,7 @@ struct zt_args {
 	int sync;		/* enum ckpt_sync */
 	int overwrite;		/* steps in 'save' that another run saved may be replaced */
 	int64_t save_every, grace_s;
+	int64_t save_most;	/* newest steps that stay; 0 = all */
 	const char *save_buffer;	/* a size, or NULL = "full" */
 	uint64_t save_buffer_bytes;	/* of it; 0 = full */
 	int64_t save_threads;	/* 0 = by the cores */

@@ -124,11 +124,18 @@ const struct opt zt_args_run[] = {
 	ZT_TEXT("eval", "FILE", args.eval, "read evaluation rows from FILE"),
 	ZT_WHOLE("eval-every", "N", args.eval_every, 1, MANY,
 		 "evaluate every N steps, and at the end"),
+	ZT_FLAG("keep-best", args.keep_best,
+		"save each step whose evaluation loss is the lowest so far; the file 'best' in "
+		"--save names the last of them"),
+	ZT_WHOLE("patience", "N", args.patience, 1, MANY,
+		 "end the run after N evaluations in a row that are not lower"),
 
 	ZT_HEAD("Saving and resuming"),
 	ZT_TEXT("save", "DIR", args.save,
 		"save checkpoints in DIR: at the end and on SIGTERM (not on Ctrl-C)"),
 	ZT_WHOLE("save-every", "N", args.save_every, 1, MANY, "also save every N steps"),
+	ZT_WHOLE("save-total-limit", "N", args.save_most, 1, MANY,
+		 "keep the N newest steps of the run, and the one that 'best' names"),
 	ZT_ONE_OF("save-format", "F", args.save_to, 0, formats,
 		  "native (default), deepspeed, universal, or dcp (torch.distributed.checkpoint, "
 		  "as FSDP loads it)"),

@@ -169,6 +169,15 @@ static int choose_overflow(struct zt_program *p, struct ckpt_err *err)
 	return 0;
 }
 
+/* No rank sees the folders of all. */
+static int check_folder(const struct zt_program *p, struct ckpt_err *err)
+{
+	if (!p->config.set.use_node_local_storage || !(p->args.keep_best || p->args.save_most))
+		return 0;
+	return refuse(err, "--keep-best and --save-total-limit need one folder of all ranks; "
+		      "checkpoint.use_node_local_storage of %s is true", p->args.config);
+}
+
 /* Values that are defaults here; "auto" in a file asks for one. */
 static unsigned unsaid(const struct en_node *tree, unsigned stated)
 {
@@ -246,6 +255,8 @@ int zt_config_read(struct zt_program *p, struct ckpt_err *err)
 		rc = check_schedule(p, err);
 	if (!rc)
 		rc = choose_overflow(p, err);
+	if (!rc)
+		rc = check_folder(p, err);
 	if (!rc)
 		rc = en_node_write(p->config.tree, &p->config_json, err);
 	return rc ? rc : ck_buf_add(&p->config_json, "", 1, err);

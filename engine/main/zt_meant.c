@@ -34,6 +34,11 @@ static const struct meant list[] = {
 	{ "give --eval-every N", { "eval_delay", "eval_on_start" }, 1 },
 	{ "config.json of --model is used; there is no tokenizer, since data is tokens",
 	  { "config_name", "tokenizer_name", "tokenizer_name_or_path", "trust_remote_code" }, 1 },
+	{ "give --keep-best, then --export or `zckpt convert` of the step that the file 'best' "
+	  "names", { "load_best_model_at_end" }, 1 },
+	{ "--keep-best compares the evaluation loss",
+	  { "metric_for_best_model", "greater_is_better" }, 1 },
+	{ "give --patience N", { "early_stopping_patience" }, 1 },
 	{ "give --resume auto", { "resume_from_checkpoint" }, 1 },
 	{ "give --log FILE, then `ztrain log --tensorboard DIR FILE`",
 	  { "logging_dir", "report_to", "tensorboard", "run_name" }, 1 },

@@ -271,6 +271,20 @@ void zt_tell_counters(const struct zt_program *p, const struct en_mem *mem)
 	tell_memory(c->rank, mem);
 }
 
+/* The lowest evaluation, where it decides something. */
+static void tell_best(const struct zt_program *p, const struct en_ran *ran)
+{
+	if (ran->gave_up)
+		printf("ended after step %" PRId64 ": %" PRId64 " evaluation%s in a row not lower "
+		       "(--patience)\n", ran->at.steps, ran->best.unfallen,
+		       zt_plural((uint64_t)ran->best.unfallen));
+	if ((p->args.keep_best || p->args.patience) && ran->best.step)
+		printf(p->args.exact ? "lowest eval loss %.17g after step %" PRId64 "%s%s%s\n" :
+				       "lowest eval loss %.4f after step %" PRId64 "%s%s%s\n",
+		       ran->best.loss, ran->best.step, p->args.keep_best ? ", named by " : "",
+		       p->args.keep_best ? p->args.save : "", p->args.keep_best ? "/best" : "");
+}
+
 static void tell_over(const struct zt_program *p, const struct en_ran *ran)
 {
 	printf("no steps left to train after step %" PRId64, ran->at.steps);
@@ -298,6 +312,8 @@ void zt_tell_end(struct zt_program *p, const struct en_ran *ran)
 		       ran->saves, ran->saves == 1 ? "" : "s", ran->save_seconds,
 		       ran->saves == 1 ? "it wrote" : "the last one wrote", ran->saved.file_bytes,
 		       p->args.save, ran->last_save_seconds);
+	if (speaks(p))
+		tell_best(p, ran);
 	if (speaks(p) && ran->stopped)
 		printf("stopped by a signal after step %" PRId64 "%s\n", ran->at.steps,
 		       p->args.save ? ", saved" : "");

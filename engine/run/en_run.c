@@ -256,6 +256,22 @@ static int name_run(struct en_run *r, const struct en_loaded *got, struct ckpt_e
 	return en_run_check_saves(r, err);
 }
 
+/*
+ * What earlier evaluations say.  A run that was killed before 'best' named the step, or that goes
+ * back to an earlier one, names it again.
+ */
+static void take_best(struct en_run *r, const struct en_loaded *got)
+{
+	const struct en_run_opts *o = r->o;
+
+	r->best = got->best;
+	if (o->keep_best && r->best.step && o->found && o->found->same_folder &&
+	    en_run_has_step(r, r->best.step)) {
+		r->best_saved = r->best.step;
+		en_run_settle(r);
+	}
+}
+
 static int fill_state(struct en_run *r, struct ckpt_err *err)
 {
 	const struct en_run_opts *o = r->o;
@@ -275,6 +291,8 @@ static int fill_state(struct en_run *r, struct ckpt_err *err)
 		rc = resume_data(r, &got, err);
 	if (!rc && !o->eval_only)
 		rc = name_run(r, &got, err);
+	if (!rc && !o->eval_only && got.resumed)
+		take_best(r, &got);
 	if (!rc)
 		rc = en_zero_sync_params(r->z, err);
 	if (!rc)
@@ -290,6 +308,7 @@ static int run_one_step(struct en_run *r, int64_t last, bool *stop, struct ckpt_
 {
 	const struct en_run_opts *o = r->o;
 	struct en_step_report report;
+	bool lowest = false;
 	int rc = en_run_step(r, &report, stop, err);
 
 	if (rc || *stop)
@@ -297,13 +316,14 @@ static int run_one_step(struct en_run *r, int64_t last, bool *stop, struct ckpt_
 	if (r->eval_set && (en_run_is_due(r->at.steps, o->eval_every) || r->at.steps == o->steps)) {
 		report.has_eval = true;
 		rc = en_eval_set_loss(r->eval_set, &report.eval_loss, NULL, err);
+		lowest = !rc && en_best_add(&r->best, r->at.steps, report.eval_loss);
 	}
 	if (!rc && o->on_step)
 		o->on_step(o->callback_arg, &report);
 	if (!rc)
 		rc = en_run_wants_stop(r, stop, err);
 	if (!rc && !*stop && o->save_root && r->at.steps != last &&
-	    en_run_is_due(r->at.steps, o->save_every))
+	    (en_run_is_due(r->at.steps, o->save_every) || (o->keep_best && lowest)))
 		rc = en_run_save(r, err);
 	return rc;
 }
@@ -328,6 +348,12 @@ static int evaluate_over(struct en_run *r, struct ckpt_err *err)
 	return evaluate(r, err);
 }
 
+/* The evaluation has not fallen for too long, in this run or in those that it resumes. */
+static bool is_hopeless(const struct en_run *r)
+{
+	return r->o->patience && r->best.unfallen >= r->o->patience;
+}
+
 static int run_steps(struct en_run *r, struct ckpt_err *err)
 {
 	const struct en_run_opts *o = r->o;
@@ -337,14 +363,19 @@ static int run_steps(struct en_run *r, struct ckpt_err *err)
 
 	if (r->at.steps >= last)
 		rc = evaluate_over(r, err);
-	while (!rc && !stop && r->at.steps < last)
+	r->out->gave_up = is_hopeless(r);
+	while (!rc && !stop && !r->out->gave_up && r->at.steps < last) {
 		rc = run_one_step(r, last, &stop, err);
+		r->out->gave_up = is_hopeless(r);
+	}
 	if (!rc && o->save_root && r->saved_at != r->at.steps)
 		rc = en_run_save(r, err);
 	r->out->stopped = stop;
 	if (!rc && r->checkpointer)
 		rc = en_checkpointer_wait(r->checkpointer, stop ? o->grace_ms : 0,
 					  &r->out->saved, err);
+	if (!rc && r->out->saves)
+		en_run_settle(r);
 	if (r->out->saves)
 		r->out->last_save_seconds = ck_clock_seconds() - r->save_began;
 	if (rc == -CKPT_E_BUSY && stop && en_checkpointer_pending(r->checkpointer)) {
@@ -365,7 +396,8 @@ static int export(struct en_run *r, struct ckpt_err *err)
 	const double since = ck_clock_seconds();
 	int rc;
 
-	if (!o->export || r->out->stopped || (o->export->last_only && r->at.steps != o->steps))
+	if (!o->export || r->out->stopped ||
+	    (o->export->last_only && r->at.steps != o->steps && !r->out->gave_up))
 		return 0;
 	eo = *o->export;
 	eo.steps = r->at.steps;
@@ -391,6 +423,7 @@ int en_run(const struct en_run_opts *opts, struct en_ran *out, struct ckpt_err *
 	if (!rc && !opts->eval_only)
 		rc = export(&r, err);
 	out->at = r.at;
+	out->best = r.best;
 	if (r.z)
 		out->mem = *en_zero_mem(r.z);
 	en_eval_set_free(r.eval_set);

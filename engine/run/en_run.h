@@ -109,6 +109,10 @@ struct en_run_opts {
 	unsigned unsaid;	/* EN_HAS_*: values that neither an option nor the file states */
 	bool other_model;	/* a step of another config.json is taken */
 	const struct en_export_opts *export;	/* at the end, unless it was stopped; or NULL */
+	/* With evaluations and 'save_root': */
+	bool keep_best;		/* a step whose evaluation is the lowest is saved, and 'best' */
+	uint64_t save_most;	/* newest steps that stay, besides 'best'; 0 = all */
+	int64_t patience;	/* end after so many evaluations that do not fall; 0 = never */
 	bool eval_only;		/* the loss of 'eval_loader' for what 'from' has, and no step */
 	/* A code of on_start() ends the run.  Either may be NULL. */
 	int (*on_start)(void *arg, const struct en_start_report *start, struct ckpt_err *err);
@@ -119,6 +123,8 @@ struct en_run_opts {
 struct en_ran {
 	struct en_place_in_run at;
 	bool stopped;		/* by 'stop' */
+	bool gave_up;		/* by 'patience' */
+	struct en_best best;	/* of all evaluations, also before a resume */
 	bool was_over;		/* it began after its last step: nothing was trained */
 	bool has_eval;		/* of the state of such a run, and with 'eval_only' */
 	double eval_loss;

@@ -25,6 +25,9 @@ struct en_run {
 	double *memory;			/* of all ranks, as sent; or NULL */
 	double resident, read_at;	/* this rank's peak in bytes, and when it was read */
 	int64_t saved_at;		/* steps of the last save, -1 = none */
+	struct en_best best;
+	int64_t best_saved;		/* its step when that save was asked for; 0 = none */
+	int64_t best_named;		/* by the file 'best'; 0 = not by this run */
 	double save_began;
 	char run[EN_RUN_TEXT];		/* ids, en_find.h */
 };
@@ -47,6 +50,10 @@ int64_t en_run_last_step(const struct en_run_opts *opts);
 /* Steps that this run will save are known: one that it must not replace stops it now. */
 int en_run_check_saves(const struct en_run *r, struct ckpt_err *err);
 int en_run_make_checkpointer(struct en_run *r, struct ckpt_err *err);
+/* The folder that is saved to has it, and it was whole. */
+bool en_run_has_step(const struct en_run *r, int64_t steps);
+/* That step, or one that a resumed run knows to be the best, is whole: 'best', and old steps. */
+void en_run_settle(struct en_run *r);
 /* The run continues after a failed save: the next save, or the end, returns its error. */
 int en_run_save(struct en_run *r, struct ckpt_err *err);
 

@@ -23,6 +23,18 @@ static void tag_of(int64_t steps, char out[48])
 	snprintf(out, 48, "global_step%" PRId64, steps);
 }
 
+bool en_run_has_step(const struct en_run *r, int64_t steps)
+{
+	const struct en_found *found = r->o->found;
+	char tag[48];
+
+	tag_of(steps, tag);
+	for (uint64_t i = 0; found && i < found->nsteps; i++)
+		if (found->step[i].whole && !strcmp(found->step[i].name, tag))
+			return true;
+	return false;
+}
+
 /* May the run save its step? */
 static int may_save(const struct en_run *r, int64_t steps, bool *replaces_out,
 		    struct ckpt_err *err)
@@ -33,6 +45,13 @@ static int may_save(const struct en_run *r, int64_t steps, bool *replaces_out,
 	*replaces_out = !o->found;
 	tag_of(steps, tag);
 	return o->found ? en_find_may_save(o->find, o->found, r->run, tag, replaces_out, err) : 0;
+}
+
+/* By its number; which evaluation is the lowest is not known before. */
+static bool may_be_saved(const struct en_run_opts *o, int64_t n, int64_t last)
+{
+	return n == last || (n < last && (en_run_is_due(n, o->save_every) ||
+					  (o->keep_best && en_run_is_due(n, o->eval_every))));
 }
 
 /* Steps that this run will save are known: one that it must not replace stops it now. */
@@ -51,7 +70,7 @@ int en_run_check_saves(const struct en_run *r, struct ckpt_err *err)
 		    n < r->at.steps || (n == r->at.steps && r->saved_at == n))
 			continue;
 		tag_of(n, tag);
-		if ((n == last || (n < last && en_run_is_due(n, o->save_every))) &&
+		if (may_be_saved(o, n, last) &&
 		    !strcmp(tag, o->found->step[i].name))
 			rc = may_save(r, n, &replaces, err);
 	}
@@ -108,6 +127,12 @@ static int describe_client(struct en_run *r, struct ck_buf *out, struct ckpt_err
 		rc = en_run_facts_write(&made, &state, err);
 	if (!rc)
 		rc = add_text(out, EN_RUN_FACTS_KEY, &state, err);
+	state.len = 0;
+	if (!rc && (r->best.step || r->best.unfallen)) {
+		rc = en_best_write(&r->best, &state, err);
+		if (!rc)
+			rc = add_text(out, EN_BEST_KEY, &state, err);
+	}
 	if (!rc)
 		rc = en_fingerprint_add(&r->fingerprint, out, err);
 	if (!rc && r->run[0]) {
@@ -121,6 +146,37 @@ static int describe_client(struct en_run *r, struct ck_buf *out, struct ckpt_err
 		rc = ck_buf_add(out, "}", 2, err);
 	ck_buf_release(&state);
 	return rc;
+}
+
+/* The run continues without it: a step is whole all the same. */
+static void say_failed(const struct en_run *r, const char *what, const struct ckpt_err *err)
+{
+	char line[700];
+
+	if (!r->o->find || !r->o->find->say)
+		return;
+	snprintf(line, sizeof(line), "%s: %.300s: %.300s", what, err->where, err->msg);
+	r->o->find->say(line);
+}
+
+void en_run_settle(struct en_run *r)
+{
+	const struct en_run_opts *o = r->o;
+	struct ckpt_err err = { 0 };
+	char tag[48];
+
+	if (o->comm->rank)
+		return;
+	if (o->keep_best && r->best_saved && r->best_saved != r->best_named) {
+		tag_of(r->best_saved, tag);
+		if (en_best_set(o->save_root, tag, o->sync, &err))
+			say_failed(r, "'best' is not written", &err);
+		else
+			r->best_named = r->best_saved;
+	}
+	memset(&err, 0, sizeof(err));
+	if (o->save_most && en_best_prune(o->save_root, o->save_most, o->found, r->run, &err))
+		say_failed(r, "old steps are not removed", &err);
 }
 
 /* The run continues after a failed save: the next save, or the end, returns its error. */
@@ -144,6 +200,10 @@ int en_run_save(struct en_run *r, struct ckpt_err *err)
 	if (!rc)
 		rc = en_checkpointer_save(r->checkpointer, tag, &v, &old, err);
 	ck_buf_release(&client);
+	if (!rc && r->out->saves)	/* the one before is whole */
+		en_run_settle(r);
+	if (!rc)
+		r->best_saved = r->best.step;
 	r->saved_at = r->at.steps;
 	r->save_began = since;
 	r->out->saves += !rc;

@@ -298,6 +298,8 @@ static int mark(struct listing *l, struct ckpt_err *err)
 		rc = mark_named(s, "latest_universal", err);
 	if (!rc)
 		rc = mark_named(s, "latest_checkpointed_iteration.txt", err);
+	if (!rc)
+		rc = mark_named(s, "best", err);
 	for (uint64_t i = 0; !rc && i < s->n; i++)
 		rc = read_best(l, &s->step[i], err);
 	for (uint64_t i = 0; i < s->n; i++) {

@@ -25,7 +25,7 @@ struct ck_step {
 	uint64_t alone;		/* of those that have no other name */
 	dev_t dev;
 	ino_t ino;
-	const char *named_by;	/* the file that names it, as "latest"; or NULL */
+	const char *named_by;	/* the file that names it, as "latest" or "best"; or NULL */
 	bool is_best;		/* a trainer says so */
 	bool is_busy;		/* somebody writes it */
 	bool is_whole;		/* it opens and verifies */

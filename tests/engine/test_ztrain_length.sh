@@ -7,6 +7,7 @@
 #   epochs     steps of N passes, whatever the batch, the tail and the rows held out
 #   synthetic  an epoch of synthetic rows has an end
 #   lines      which steps are printed, and what the log has
+#   best       the step of the lowest evaluation stays and is named; a run ends that no longer improves
 #   aliases    names of the Trainer, accelerate and DeepSpeed train the same as ztrain's own
 set -u
 # shellcheck source=tests/engine/ztrain.sh
@@ -103,4 +104,58 @@ refused '--warmup_ratio 3: expected a part of the steps' --warmup_ratio 3
 refused '--save_strategy epoch: --save-every N saves every N steps' --save_strategy epoch
 refused '--optim lion: ztrain has AdamW' --optim lion
 refused '--report_to wandb: give --log FILE' --report_to wandb
+
+# ---- best, patience, limit: the loss falls at first, then rises
+# best NAME OPTION...: a run in that folder
+best() {
+	local name=$1
+	shift
+	logged "$name" "$ztrain" --model "$model" --data rows.jsonl --eval-rows 4 --eval-every 2 --micro-batch 2 --lr 3e-2 \
+		--save "$name" --keep-best --exact "$@"
+}
+steps_in() { (cd "$1" && ls -d global_step* | sed 's/global_step//' | sort -n | tr '\n' ' '); }
+# lowest LOG: the step with the lowest evaluation loss of it
+lowest() { sed -n 's/^step \([0-9]*\) .*eval loss \([0-9.]*\)$/\2 \1/p' "$1" | sort -g | head -n 1 | cut -d ' ' -f 2; }
+best p --steps 60 --patience 4 --save-every 3 --save-total-limit 2 || bad 'patience'
+low=$(lowest p.log) end=$(sed -n 's/^step \([0-9]*\) .*/\1/p' p.log | tail -n 1)
+[ "$end" = $((low + 8)) ] && [ "$end" -lt 60 ] && good || bad "patience: the run ends after step $end, the lowest is $low"
+has_text 'patience' "ended after step $end: 4 evaluations in a row not lower" "after step $low, named by p/best"
+[ "$(cat p/best)" = "global_step$low" ] && good || bad "best is $(cat p/best), not step $low"
+[ "$(cat p/latest)" = "global_step$end" ] && good || bad 'latest is the last step'
+[ "$(steps_in p)" = "$low $((end - 1)) $end " ] && good || bad "limit: $(steps_in p)"
+"$ztrain" eval "p/$(cat p/best)" --data rows.jsonl --eval-rows 4 --exact > said 2>&1 || bad 'eval of best: it fails'
+has_text 'eval of best' "$(sed -n "s/^step $low .*\(eval loss .*\)/\1/p" p.log)"
+# Prune keeps it.
+"$zckpt" prune --keep-last 1 --apply p > said 2>&1 || bad 'prune: it fails'
+[ "$(steps_in p)" = "$low $end " ] && good || bad "prune: $(steps_in p)"
+# Such a run is over; with more patience it goes on, and counts on.
+best p --steps 60 --patience 4 --resume auto || bad 'resumed: it fails'
+[ ! -s p.log ] && good || bad 'resumed: it trains'
+has_text 'resumed' "ended after step $end: 4 evaluations in a row not lower" "after step $low"
+best p --steps 60 --patience 5 --resume auto || bad 'more patience: it fails'
+[ "$(wc -l < p.log)" = 2 ] && good || bad 'more patience: two steps'
+# The same steps and the same best as a run that was stopped at each step.
+best w --steps 14 --save-every 3 --save-total-limit 3 || bad 'a whole run'
+for at in 3 6 7 10 14; do
+	best parts --steps 14 --save-every 3 --save-total-limit 3 --stop-at $at --resume auto || bad "a part until $at"
+	cat parts.log >> all.log
+done
+diff all.log w.log > said && good || bad 'parts: other losses'
+[ "$(cat w/best) $(digest "w/$(cat w/best)")" = "$(cat parts/best) $(digest "parts/$(cat parts/best)")" ] && good || bad 'parts: another best'
+# Killed before 'best' was written: the resumed run writes it.
+rm parts/best
+best parts --steps 14 --resume auto || bad 'best is missing: it fails'
+cmp -s parts/best w/best && good || bad 'best is missing: it is not written'
+# The export at the end is of the last step, also of a run that ended early.
+best e --steps 60 --patience 2 --export out || bad 'an export: it fails'
+[ -f out/model.safetensors ] && good || bad 'an export of a run that ended early'
+train --steps 2 --keep-best; [ $? = 2 ] && good || bad 'no evaluations: status'
+has_text 'no evaluations' '--keep-best and --patience need evaluations: --eval-every N'
+train --steps 2 --data rows.jsonl --eval-rows 2 --eval-every 1 --keep-best; [ $? = 2 ] && good || bad 'no folder: status'
+has_text 'no folder' '--keep-best needs --save'
+# Steps of another run stay, whatever the limit is.
+logged o "$ztrain" --model "$model" --data rows.jsonl --steps 9 --save-every 3 --save other || bad 'another run'
+logged n "$ztrain" --model "$model" --data rows.jsonl --steps 20 --save-every 4 --save-total-limit 1 --save other --overwrite-steps ||
+	bad 'a run in its folder'
+[ "$(steps_in other)" = '3 6 9 20 ' ] && good || bad "steps of another run: $(steps_in other)"
 finish
