@@ -103,6 +103,8 @@ bool en_checkpointer_pending(const struct en_checkpointer *checkpointer);
 
 /* The client's key under which en_run keeps where its data is: JSON as a text. */
 #define EN_CHECKPOINTER_DATA "ztrain_data"
+/* The same of data that the run has left by en_run_opts.new_data: an array of such objects. */
+#define EN_CHECKPOINTER_LEFT "ztrain_data_before"
 
 /* What a step gave back. */
 struct en_loaded {
@@ -115,6 +117,7 @@ struct en_loaded {
 	struct en_best best;	/* 'step' 0 and 'unfallen' 0 likewise */
 	uint64_t bytes;		/* read by this rank */
 	char *data;		/* the value of EN_CHECKPOINTER_DATA (ck_free), or NULL */
+	char *left;		/* of EN_CHECKPOINTER_LEFT likewise */
 	const char *tag;	/* that was loaded, lent; NULL = 'from' itself */
 	char run[EN_RUN_TEXT];	/* the ids of its run (en_find.h); "" = it does not say */
 };

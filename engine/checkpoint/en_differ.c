@@ -40,6 +40,13 @@ static void changed(struct en_differ *d, const char *key)
 		snprintf(d->keys + n, sizeof(d->keys) - n, "%s%s", n ? ", " : "", key);
 }
 
+void en_differ_data(struct en_differ *d, const char *why)
+{
+	en_differ_say(d, "data: %.*s; starting at its first row (--new-data)",
+		      (int)strcspn(why, ";"), why);
+	changed(d, "data");
+}
+
 /* ---- the model ---- */
 
 int en_differ_model(struct en_differ *d, const struct en_run_facts *now,

@@ -124,14 +124,14 @@ static int read_steps(struct ckpt_values *v, int64_t *out, struct ckpt_err *err)
 }
 
 /* A step that this engine did not save has none. */
-static int read_data(struct ckpt_values *v, struct en_loaded *out, struct ckpt_err *err)
+static int read_text(struct ckpt_values *v, const char *key, char **out, struct ckpt_err *err)
 {
 	struct ckpt_value text;
 
-	if (ckpt_value_get(v, EN_CHECKPOINTER_DATA, &text, NULL) || text.kind != CKPT_VALUE_STRING)
+	if (ckpt_value_get(v, key, &text, NULL) || text.kind != CKPT_VALUE_STRING)
 		return 0;
-	out->data = ck_strndup(text.bytes, text.n);
-	return out->data ? 0 : ck_fail_nomem(err, "a text", text.n);
+	*out = ck_strndup(text.bytes, text.n);
+	return *out ? 0 : ck_fail_nomem(err, "a text", text.n);
 }
 
 static int read_values(const struct en_model *model, const struct ckpt *ck, struct en_loaded *out,
@@ -161,7 +161,9 @@ static int read_values(const struct en_model *model, const struct ckpt *ck, stru
 	if (!rc && scale)
 		rc = en_scale_load_values(scale, v, &found, err);
 	if (!rc)
-		rc = read_data(v, out, err);
+		rc = read_text(v, EN_CHECKPOINTER_DATA, &out->data, err);
+	if (!rc)
+		rc = read_text(v, EN_CHECKPOINTER_LEFT, &out->left, err);
 	en_run_ids(v, out->run);
 	out->has_fingerprint = en_fingerprint_read(&out->fingerprint, v);
 	en_in_force_read(&out->in_force, v);
@@ -320,5 +322,6 @@ int en_resume_load(const struct en_resume *r, struct en_loaded *out, struct ckpt
 void en_loaded_release(struct en_loaded *loaded)
 {
 	ck_free(loaded->data);
-	loaded->data = NULL;
+	ck_free(loaded->left);
+	loaded->data = loaded->left = NULL;
 }

@@ -80,6 +80,8 @@ void en_differ_groups(struct en_differ *d, struct en_zero_hyper *group, uint32_t
 		      const struct en_in_force *step);
 /* The loss scale's settings: the step's hold.  'own' is as the configuration has it. */
 void en_differ_scale(struct en_differ *d, const struct en_scale *own, const struct en_scale *now);
+/* The data is another: 'why' says how it differs from the step's. */
+void en_differ_data(struct en_differ *d, const char *why);
 /* A line that is no difference of values. */
 void en_differ_say(struct en_differ *d, const char *fmt, ...) CK_PRINTF(2, 3);
 

@@ -120,7 +120,7 @@ static int same_number(const struct ck_json *doc, const char *key, const char *w
 	if (!rc && was != now)
 		rc = ck_fail(err, CKPT_E_MISMATCH, STATE, CKPT_NO_OFFSET,
 			     "%s: %llu in the saved run, %llu now; give the saved value to "
-			     "continue with the same samples",
+			     "continue with the same samples, or --new-data",
 			     what, (unsigned long long)was, (unsigned long long)now);
 	return rc;
 }
@@ -136,7 +136,8 @@ static int same_text(const struct ck_json *doc, const char *key, const char *now
 		return 0;
 	return ck_fail(err, CKPT_E_MISMATCH, STATE, CKPT_NO_OFFSET,
 		       "%s: '%.60s' in the saved run, '%s' now%s", key, doc->tok[tok].str, now,
-		       strcmp(key, "fingerprint") ? "" : ": --data is another file, or it changed");
+		       strcmp(key, "fingerprint") ? "" : ": --data is another file, or it changed; "
+		       "--new-data begins at its first row");
 }
 
 static int compare(const struct en_data *d, const struct ck_json *doc, struct ckpt_err *err)

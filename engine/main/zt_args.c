@@ -140,6 +140,8 @@ static int check(struct zt_args *a, const char *rest)
 		what = "--data-kind needs --data";
 	else if (a->other_model && !a->resume)
 		what = "--allow-other-model needs --resume";
+	else if (a->new_data && !a->resume)
+		what = "--new-data needs --resume";
 	else if ((a->synthetic || a->synthetic_rows) && a->data)
 		what = "--synthetic and --data exclude each other";
 	else if (a->epochs <= 0)

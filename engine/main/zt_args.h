@@ -49,6 +49,7 @@ struct zt_args {
 	int fp8;		/* enum en_cuda_fp8_recipe */
 	/* Saves. */
 	const char *save, *resume;
+	int new_data;		/* other than the step's */
 	int other_model;	/* of a step that was trained by another config.json */
 	int save_to;		/* CKPT_TO_* */
 	int sync;		/* enum ckpt_sync */

@@ -154,6 +154,9 @@ const struct opt zt_args_run[] = {
 	ZT_FLAG("overwrite-steps", args.overwrite,
 		"allow replacing steps of another run in --save; without it the run does not "
 		"start"),
+	ZT_FLAG("new-data", args.new_data,
+		"resume with other data than the step's, from its first row; weights, moments and "
+		"schedule continue"),
 	ZT_FLAG("allow-other-model", args.other_model,
 		"resume although config.json differs from the step's model (shapes must be equal)"),
 

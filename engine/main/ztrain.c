@@ -292,6 +292,7 @@ struct en_run_opts zt_run_opts(struct zt_program *p)
 		.stop = a->save ? &stop_now : NULL,
 		.grace_ms = (uint32_t)a->grace_s * 1000, .from = p->from,
 		.stated = p->stated, .unsaid = p->unsaid, .other_model = a->other_model,
+		.new_data = a->new_data,
 		.find = &p->find, .found = a->save || a->resume ? &p->found : NULL,
 		.export = p->export.dir ? &p->export : NULL, .on_start = zt_tell_beginning,
 		.on_step = zt_tell_step, .callback_arg = p,

@@ -130,20 +130,70 @@ static int make_state(struct en_run *r, struct ckpt_err *err)
 	return rc ? rc : en_scale_init_config(&r->scale, set, o->version, err);
 }
 
-/* What a checkpoint says of the data, and of the bits. */
+/* ---- the data of a resumed run ---- */
+
+#define MOST_LEFT 60000u	/* bytes that a step says of data before */
+
+/* It is written into a step again as it is: of another program's, nothing. */
+static bool is_plain(const char *text, char first, char last)
+{
+	const size_t n = text ? strlen(text) : 0;
+
+	if (n < 2 || n > MOST_LEFT || text[0] != first || text[n - 1] != last)
+		return false;
+	for (size_t i = 0; i < n; i++)
+		if ((unsigned char)text[i] < 0x20 || (unsigned char)text[i] > 0x7e)
+			return false;
+	return true;
+}
+
+/* "[{...}, {...}]": what the step says of data before, and with 'also' its own data. */
+static int keep_left(struct en_run *r, const struct en_loaded *got, bool also, struct ckpt_err *err)
+{
+	const char *left = is_plain(got->left, '[', ']') ? got->left : "[]";
+	const char *data = also && is_plain(got->data, '{', '}') ? got->data : "";
+
+	if (!strcmp(left, "[]") && !*data)
+		return 0;
+	r->data_left = ck_asprintf("%.*s%s%s]", (int)strlen(left) - 1, left,
+				   strcmp(left, "[]") && *data ? ", " : "", data);
+	return r->data_left ? 0 : ck_fail_nomem(err, "a text", strlen(left));
+}
+
+/* The step's data is another: from here on the run has this one. */
+static int change_data(struct en_run *r, const struct en_loaded *got, const char *why,
+		       struct ckpt_err *err)
+{
+	r->data_from = r->at.samples;
+	en_differ_data(&r->differ, why);
+	return keep_left(r, got, true, err);
+}
+
+/* What a checkpoint says of the data. */
 static int resume_data(struct en_run *r, const struct en_loaded *got, struct ckpt_err *err)
 {
 	const struct en_run_opts *o = r->o;
-	uint64_t samples;
+	struct ckpt_err inner = { 0 };
+	uint64_t samples = 0;
 	int rc;
 
 	r->at = got->at;
 	if (!got->data)
-		return 0;
-	rc = o->loader.resume(o->loader.arg, got->data, strlen(got->data), &samples, err);
-	if (!rc)
+		return o->new_data && got->resumed ?
+			       change_data(r, got, "the step has no record of its data", err) :
+			       0;
+	rc = o->loader.resume(o->loader.arg, got->data, strlen(got->data), &samples, &inner);
+	if (rc == -CKPT_E_MISMATCH && o->new_data)
+		return change_data(r, got, inner.msg, err);
+	if (rc) {
+		*err = inner;
+		return rc;
+	}
+	if (got->left && (int64_t)samples <= r->at.samples)
+		r->data_from = r->at.samples - (int64_t)samples;
+	else
 		r->at.samples = (int64_t)samples;
-	return rc;
+	return keep_left(r, got, false, err);
 }
 
 static int report_start(struct en_run *r, const struct en_loaded *got, double seconds,
@@ -436,5 +486,6 @@ int en_run(const struct en_run_opts *opts, struct en_ran *out, struct ckpt_err *
 	ck_free(r.starts);
 	ck_free(r.loss);
 	ck_free(r.memory);
+	ck_free(r.data_left);
 	return rc;
 }

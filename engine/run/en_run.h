@@ -108,6 +108,7 @@ struct en_run_opts {
 	unsigned stated;	/* EN_HAS_*: values that replace the step's */
 	unsigned unsaid;	/* EN_HAS_*: values that neither an option nor the file states */
 	bool other_model;	/* a step of another config.json is taken */
+	bool new_data;		/* so is a step of other data; this one begins at row 1 */
 	const struct en_export_opts *export;	/* at the end, unless it was stopped; or NULL */
 	/* With evaluations and 'save_root': */
 	bool keep_best;		/* a step whose evaluation is the lowest is saved, and 'best' */

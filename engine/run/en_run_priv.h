@@ -28,6 +28,8 @@ struct en_run {
 	struct en_best best;
 	int64_t best_saved;		/* its step when that save was asked for; 0 = none */
 	int64_t best_named;		/* by the file 'best'; 0 = not by this run */
+	int64_t data_from;		/* samples of the run before this data */
+	char *data_left;		/* JSON array of the data before it, or NULL */
 	double save_began;
 	char run[EN_RUN_TEXT];		/* ids, en_find.h */
 };

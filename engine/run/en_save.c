@@ -115,12 +115,18 @@ static int describe_client(struct en_run *r, struct ck_buf *out, struct ckpt_err
 	const struct en_data_loader *f = &r->o->loader;
 	struct ck_buf state = CK_BUF_INIT(MOST_STATE);
 	struct en_run_facts made;
-	int rc = f->state(f->arg, (uint64_t)r->at.samples, &state, err);
+	int rc = f->state(f->arg, (uint64_t)(r->at.samples - r->data_from), &state, err);
 
 	if (!rc)
 		rc = ck_buf_adds(out, "{", err);
 	if (!rc)
 		rc = add_text(out, EN_CHECKPOINTER_DATA, &state, err);
+	state.len = 0;
+	if (!rc && r->data_left) {
+		rc = ck_buf_adds(&state, r->data_left, err);
+		if (!rc)
+			rc = add_text(out, EN_CHECKPOINTER_LEFT, &state, err);
+	}
 	state.len = 0;
 	en_run_fill_facts(&made, r);
 	if (!rc)

@@ -63,8 +63,9 @@ static int read_micro_batch(struct en_run *r, uint32_t m, struct ckpt_err *err)
 	const struct en_run_opts *o = r->o;
 	const uint64_t at = (uint64_t)(batch_of(r, m).ids - r->ids);
 
-	return o->loader.rows(o->loader.arg, (uint64_t)r->at.samples, micro_batch_number(r, m),
-			      r->ids + at, r->labels + at, r->starts ? r->starts + at : NULL, err);
+	return o->loader.rows(o->loader.arg, (uint64_t)(r->at.samples - r->data_from),
+			      micro_batch_number(r, m), r->ids + at, r->labels + at,
+			      r->starts ? r->starts + at : NULL, err);
 }
 
 /* The mean over tokens: all rows come first, since every rank must know how many tokens count. */

@@ -7,6 +7,7 @@
 #   epochs     steps of N passes, whatever the batch, the tail and the rows held out
 #   synthetic  an epoch of synthetic rows has an end
 #   lines      which steps are printed, and what the log has
+#   new data   a run resumes with other data, in the middle of its moments and schedule
 #   best       the step of the lowest evaluation stays and is named; a run ends that no longer improves
 #   aliases    names of the Trainer, accelerate and DeepSpeed train the same as ztrain's own
 set -u
@@ -104,6 +105,46 @@ refused '--warmup_ratio 3: expected a part of the steps' --warmup_ratio 3
 refused '--save_strategy epoch: --save-every N saves every N steps' --save_strategy epoch
 refused '--optim lion: ztrain has AdamW' --optim lion
 refused '--report_to wandb: give --log FILE' --report_to wandb
+
+# ---- other data with kept moments
+# The Nth line of a run is followed by that of another.
+awk 'BEGIN { for (r = 0; r < 9; r++) { printf "{\"input_ids\": ["; for (i = 0; i < 12; i++)
+	printf "%s%d", i ? ", " : "", (r * 91 + i * 13 + 5) % 257; print "]}" } }' > second.jsonl
+goes() {
+	local name=$1
+	shift
+	logged "$name" "$ztrain" --model "$model" --micro-batch 2 --lr 1e-3 --exact --save d "$@"
+}
+goes d1 --data rows.jsonl --steps 5 || bad 'the first data'
+goes d2 --data second.jsonl --steps 8 --resume auto && bad 'other data: it is taken' || good
+has_text 'other data' 'tokens of a row (--seq): 16 in the saved run, 12 now' 'or --new-data'
+goes d2 --data second.jsonl --steps 8 --resume auto --new-data || bad 'new data: it fails'
+has_text 'new data' 'resumed at step 5' 'starting at its first row (--new-data)' 'differs in: data'
+[ "$(sed -n 's/^step \([0-9]*\) .*/\1/p' d2.log | tr '\n' ' ')" = '6 7 8 ' ] && good || bad 'new data: which steps'
+# The same command continues where it was, as one that never stopped.
+goes d3 --data second.jsonl --steps 12 --resume auto --new-data || bad 'new data again: it fails'
+lacks_text 'new data again' 'its first row'
+has_text 'new data again' 'had not stopped'
+rm -r d && goes d4 --data rows.jsonl --steps 5 && goes d4 --data second.jsonl --steps 12 --resume auto --new-data || bad 'new data at once'
+cat d2.log d3.log | diff - d4.log > said && good || bad 'new data: in two parts'
+# Moments are kept: weights alone give another loss.  The rows are those of a run that begins with them.
+rm -r d && goes d5 --data rows.jsonl --steps 5 --export d-out || bad 'weights'
+"$ztrain" --model d-out --micro-batch 2 --lr 1e-3 --exact --data second.jsonl --seq 12 --steps 7 > said 2>&1 || bad 'weights alone'
+grep '^step' said > w.only
+[ "$(sed -n '1s/.*\(loss [0-9.]*\).*/\1/p' w.only)" = "$(sed -n '1s/.*\(loss [0-9.]*\).*/\1/p' d4.log)" ] && good ||
+	bad 'new data: the first loss is that of the weights on the first rows'
+! diff <(sed 's/^step [0-9]*//' w.only) <(sed 's/^step [0-9]*//' d4.log) > /dev/null && good || bad 'new data: moments play no part'
+# Recorded: twice, in every form.
+for form in native deepspeed universal dcp; do
+	rm -rf d
+	goes n1 --data rows.jsonl --steps 2 --save-format $form && goes n2 --data second.jsonl --steps 4 --resume auto --new-data \
+		--save-format $form && goes n3 --data rows.jsonl --steps 6 --resume auto --new-data --save-format $form &&
+		goes n4 --data rows.jsonl --steps 8 --resume auto --save-format $form || bad "$form: three data"
+	has_text "$form: the last continues" 'resumed at step 6' 'had not stopped'
+	goes n5 --data second.jsonl --steps 9 --resume auto --new-data --stop-at 9 --save-format $form || bad "$form: a fourth"
+	[ "$(grep -roah consumed d/global_step9 | wc -l)" -ge 4 ] && good || bad "$form: four data are recorded"
+done
+train --data rows.jsonl --new-data --steps 1; [ $? = 2 ] && good || bad 'new data without a step: status'
 
 # ---- best, patience, limit: the loss falls at first, then rises
 # best NAME OPTION...: a run in that folder
