@@ -171,12 +171,12 @@ static void settle(struct en_differ *d, const struct value *v, uint32_t g, unsig
 static void settle_rate(struct en_differ *d, struct en_sched *sched, const struct en_sched *own,
 			uint32_t g, unsigned stated, double was)
 {
-	const bool lambda = en_sched_is_lambda(sched->kind);
+	const bool lambda = en_sched_is_lambda(sched->kind) || sched->kind == EN_SCHED_PLATEAU;
 	double base = own->base[g];
 	struct value v = { "lr", "--lr", EN_HAS_LR, &base, lambda ? sched->base[g] : was };
 
 	settle(d, &v, g, stated);
-	sched->base[g] = base;
+	en_sched_set_base(sched, g, base);
 }
 
 static void compare_rate(struct en_differ *d, const struct en_sched *sched, uint32_t g, double was)
@@ -240,7 +240,8 @@ void en_differ_groups(struct en_differ *d, struct en_zero_hyper *group, uint32_t
 		};
 		const size_t first = en_sched_betas(sched, g, &beta, &beta) ? 2 : 0;
 
-		if (sched->kind == EN_SCHED_NONE || en_sched_is_lambda(sched->kind))
+		if (sched->kind == EN_SCHED_NONE || sched->kind == EN_SCHED_PLATEAU ||
+		    en_sched_is_lambda(sched->kind))
 			settle_rate(d, sched, own, g, stated, was->lr);
 		else
 			compare_rate(d, sched, g, was->lr);

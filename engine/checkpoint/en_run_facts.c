@@ -87,6 +87,13 @@ static void add_sched(struct en_run_facts *m, const struct en_sched *s)
 		{ "schedule.second_stairs", s->second_stairs },
 		{ "schedule.decay_size", s->decay_size }, { "schedule.decay_lr", s->decay_lr },
 		{ "schedule.decay_mom", s->decay_mom }, { "schedule.linear", s->linear },
+		{ "schedule.stable", s->stable }, { "schedule.decay", s->falling },
+		{ "schedule.warmup_shape", s->warm_shape },
+		{ "schedule.decay_shape", s->fall_shape },
+		{ "schedule.factor", s->factor }, { "schedule.patience", s->patience },
+		{ "schedule.threshold", s->threshold }, { "schedule.cooldown", s->cooldown },
+		{ "schedule.eps", s->eps }, { "schedule.is_max", s->is_max },
+		{ "schedule.is_absolute", s->is_absolute },
 		{ "schedule.staircase", s->staircase }, { "schedule.momentum", s->momentum },
 	};
 

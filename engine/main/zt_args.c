@@ -158,6 +158,8 @@ static int check(struct zt_args *a, const char *rest)
 		what = "--eval-every needs rows to evaluate: --eval-rows N or --eval FILE";
 	else if ((a->keep_best || a->patience) && !a->eval_every)
 		what = "--keep-best and --patience need evaluations: --eval-every N";
+	else if (a->scheduler && !strcmp(a->scheduler, "reduce_lr_on_plateau") && !a->eval_every)
+		what = "--lr-scheduler reduce_lr_on_plateau needs evaluations: --eval-every N";
 	else if (a->keep_best && !a->save)
 		what = "--keep-best needs --save";
 	else if ((a->export_dtype || a->max_shard_size) && !a->export && !a->save)

@@ -51,7 +51,8 @@ const struct opt zt_args_run[] = {
 	ZT_ONE_OF("precision", "P", args.precision, EN_FP32, precisions,
 		  "fp32, bf16 or fp16, if --config does not say"),
 	ZT_TEXT("lr-scheduler", "TYPE", args.scheduler,
-		"a schedule of transformers (linear, cosine, ...), if --config has none"),
+		"a schedule of transformers (linear, cosine, wsd, reduce_lr_on_plateau, ...), if "
+		"--config has none"),
 	ZT_TEXT("lr-scheduler-args", "JSON", args.scheduler_args,
 		"lr_scheduler_kwargs of that schedule"),
 	ZT_ONE_OF("loss", "KIND", args.loss, 0, losses,

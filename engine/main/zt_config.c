@@ -141,6 +141,9 @@ static int check_schedule(const struct zt_program *p, struct ckpt_err *err)
 			      "--warmup-steps %g has no effect: the learning rate is constant; "
 			      "give --lr-scheduler linear, or a \"scheduler\" in --config",
 			      a->warmup);
+	if (!strcmp(a->scheduler, "reduce_lr_on_plateau"))
+		return refuse(err, "--warmup-steps %g has no effect with --lr-scheduler "
+			      "reduce_lr_on_plateau; remove the option", a->warmup);
 	if (!strcmp(a->scheduler, "constant"))
 		return refuse(err, "--warmup-steps %g has no effect with --lr-scheduler constant; "
 			      "give --lr-scheduler constant_with_warmup", a->warmup);

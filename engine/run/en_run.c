@@ -367,6 +367,8 @@ static int run_one_step(struct en_run *r, int64_t last, bool *stop, struct ckpt_
 		report.has_eval = true;
 		rc = en_eval_set_loss(r->eval_set, &report.eval_loss, NULL, err);
 		lowest = !rc && en_best_add(&r->best, r->at.steps, report.eval_loss);
+		if (!rc && en_run_is_due(r->at.steps, o->eval_every))
+			en_sched_evaluated(&r->sched, report.eval_loss);
 	}
 	if (!rc && o->on_step)
 		o->on_step(o->callback_arg, &report);

@@ -33,6 +33,8 @@ const char *en_sched_name(enum en_sched_kind kind)
 		[EN_SCHED_INVERSE_SQRT] = "inverse_sqrt",
 		[EN_SCHED_RESTARTS] = "cosine_with_restarts",
 		[EN_SCHED_MIN_LR] = "cosine_with_min_lr",
+		[EN_SCHED_WSD] = "warmup_stable_decay",
+		[EN_SCHED_PLATEAU] = "reduce_lr_on_plateau",
 	};
 
 	return (size_t)kind < CK_ARRAY_LEN(name) && name[kind] ? name[kind] : "?";
@@ -40,7 +42,7 @@ const char *en_sched_name(enum en_sched_kind kind)
 
 bool en_sched_is_lambda(enum en_sched_kind kind)
 {
-	return kind >= EN_SCHED_CONSTANT;
+	return kind >= EN_SCHED_CONSTANT && kind != EN_SCHED_PLATEAU;
 }
 
 /* ---- DeepSpeed ---- */
@@ -149,6 +151,36 @@ static double restarts(const struct en_sched *s, double progress)
 	return fmax(0, 0.5 * (1 + cos(PI * fmod(s->cycles * progress, 1))));
 }
 
+/* From 0 to 1 over the warm-up. */
+static double rise(const struct en_sched *s, double x)
+{
+	if (s->warm_shape == EN_SHAPE_COSINE)
+		return 0.5 * (1.0 - cos(PI * x));
+	return s->warm_shape == EN_SHAPE_SQRT ? 1.0 - sqrt(1.0 - x) : x;
+}
+
+static double fall(const struct en_sched *s, double x)
+{
+	if (s->fall_shape == EN_SHAPE_COSINE)
+		return 0.5 * (1.0 + cos(PI * s->cycles * 2.0 * x));
+	return s->fall_shape == EN_SHAPE_SQRT ? 1.0 - sqrt(x) : 1.0 - x;
+}
+
+static double wsd(const struct en_sched *s, double k)
+{
+	double part;
+
+	if (k < s->warmup)
+		part = rise(s, k / fmax(1, s->warmup));
+	else if (k < s->warmup + s->stable)
+		return 1;
+	else if (k < s->warmup + s->stable + s->falling)
+		part = fall(s, (k - s->warmup - s->stable) / fmax(1, s->falling));
+	else
+		return s->end_ratio;
+	return fmax(0, part * (1.0 - s->end_ratio) + s->end_ratio);
+}
+
 /* What the rate of the optimizer is multiplied with after k updates. */
 static double factor(const struct en_sched *s, double k)
 {
@@ -156,6 +188,8 @@ static double factor(const struct en_sched *s, double k)
 
 	if (s->kind == EN_SCHED_CONSTANT)
 		return 1;
+	if (s->kind == EN_SCHED_WSD)
+		return wsd(s, k);
 	if (k < s->warmup)
 		return k / fmax(1, s->warmup);
 	switch (s->kind) {
@@ -194,6 +228,8 @@ double en_sched_lr_at(const struct en_sched *s, uint32_t group, int64_t done)
 		return range_lr(s, group, i);
 	case EN_SCHED_ONE_CYCLE:
 		return cycle_lr(s, group, i);
+	case EN_SCHED_PLATEAU:
+		return s->now[group];
 	default:
 		return s->base[group] * factor(s, (double)done);
 	}
@@ -221,7 +257,7 @@ bool en_sched_betas(const struct en_sched *s, uint32_t group, double *beta1_out,
 
 void en_sched_advance(struct en_sched *s)
 {
-	s->done++;
+	s->done += s->kind != EN_SCHED_PLATEAU;
 }
 
 int en_sched_begin(struct en_sched *s, enum en_sched_kind kind, unsigned ds_minor,

@@ -2,7 +2,8 @@
  * en_sched.h -- learning rates: DeepSpeed's schedulers and those of transformers, to the bit where
  * the C library's log and cos agree with theirs.
  *
- * A schedule is a pure function of 'done', the number of optimizer updates that were not skipped.
+ * A schedule is a pure function of 'done', the number of optimizer updates that were not skipped;
+ * EN_SCHED_PLATEAU alone follows the evaluations (en_sched_evaluated()).
  * Calling sequence:
  *
  *	en_sched_init_deepspeed(&s, "WarmupLR", "{\"warmup_num_steps\": 10}", 19, lr, 2, &err);
@@ -34,7 +35,12 @@ enum en_sched_kind {
 	/* transformers' (torch.optim.lr_scheduler.LambdaLR) */
 	EN_SCHED_CONSTANT, EN_SCHED_CONSTANT_WARMUP, EN_SCHED_LINEAR, EN_SCHED_COSINE,
 	EN_SCHED_POLYNOMIAL, EN_SCHED_INVERSE_SQRT, EN_SCHED_RESTARTS, EN_SCHED_MIN_LR,
+	EN_SCHED_WSD,
+	/* transformers' too (torch.optim.lr_scheduler.ReduceLROnPlateau): 'done' is evaluations */
+	EN_SCHED_PLATEAU,
 };
+
+enum en_sched_shape { EN_SHAPE_LINEAR, EN_SHAPE_COSINE, EN_SHAPE_SQRT };
 
 struct en_sched {
 	enum en_sched_kind kind;
@@ -53,13 +59,21 @@ struct en_sched {
 	double step_size, step_rate;			/* range test */
 	double first, second, first_stairs, second_stairs;	/* cycle, in updates */
 	double decay_size, decay_lr, decay_mom;
+	double stable, falling;	/* WSD: updates; 'stable' -1: what the others leave of 'total' */
+	double warm_shape, fall_shape;	/* enum en_sched_shape */
+	/* PLATEAU, in the words of torch */
+	double factor, patience, threshold, cooldown, eps;
+	double is_max, is_absolute;	/* of mode, of threshold_mode */
+	double best;		/* INFINITY (or -INFINITY) = none yet */
+	int64_t bad, cooling;
+	double now[EN_SCHED_GROUPS];	/* the rate; 'lo' is the smallest */
 	bool linear;		/* warm-up; else logarithmic */
 	bool staircase, momentum;
 };
 
 /* "WarmupLR", "cosine"; "none".  Static string, never freed. */
 const char *en_sched_name(enum en_sched_kind kind);
-/* True for those of transformers. */
+/* True for those of transformers that are a LambdaLR. */
 bool en_sched_is_lambda(enum en_sched_kind kind);
 
 /*
@@ -100,15 +114,21 @@ bool en_sched_betas(const struct en_sched *s, uint32_t group, double *beta1_out,
 /* After an update that was not skipped. */
 void en_sched_advance(struct en_sched *s);
 
+/* After an evaluation: only EN_SCHED_PLATEAU changes, and is true if it lowers a rate. */
+bool en_sched_evaluated(struct en_sched *s, double loss);
+/* Another rate for the optimizer than the one the schedule was made with, or resumed with. */
+void en_sched_set_base(struct en_sched *s, uint32_t group, double lr);
+
 /*
  * Adds the state as the object that DeepSpeed's checkpoints hold as lr_scheduler:
- * {"last_batch_iteration": done - 1}, or the state of a LambdaLR.  Of EN_SCHED_NONE: nothing is
- * added (DeepSpeed keeps None).
+ * {"last_batch_iteration": done - 1}, or the state of a LambdaLR or a ReduceLROnPlateau.  Of
+ * EN_SCHED_NONE: nothing is added (DeepSpeed keeps None).
  */
 int en_sched_state(const struct en_sched *s, struct ck_buf *buf, struct ckpt_err *err);
 
 /*
- * Continue from a state; either form is accepted, whichever the schedule is.  As torch does it,
+ * Continue from a state; any form is accepted, whichever the schedule is, but of evaluations and of
+ * updates neither continues the other: the schedule then begins.  As torch does it,
  * base_lrs of a LambdaLR's state replace the rates the optimizer was made with now.  's' is as it
  * was on failure:
  *

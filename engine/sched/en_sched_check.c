@@ -61,6 +61,13 @@ static int check_lambda(const struct en_sched *s, struct ckpt_err *err)
 		return s->timescale > 0 ?
 			       0 :
 			       refuse(s, err, "timescale", s->timescale, "must be above 0");
+	case EN_SCHED_WSD:
+		if (!(s->falling >= 0))
+			return refuse(s, err, "num_decay_steps", s->falling, "must be 0 or more");
+		return s->stable >= 0 ?
+			       0 :
+			       refuse(s, err, "num_stable_steps", s->stable,
+				      "warm-up and decay are longer than the run");
 	case EN_SCHED_RESTARTS:
 		return s->cycles >= 0 ?
 			       0 :
@@ -74,6 +81,8 @@ int en_sched_check(const struct en_sched *s, struct ckpt_err *err)
 {
 	if (en_sched_is_lambda(s->kind))
 		return check_lambda(s, err);
+	if (s->kind == EN_SCHED_PLATEAU)
+		return en_plateau_check(s, err);
 	switch (s->kind) {
 	case EN_SCHED_WARMUP_COSINE:
 		return check_cosine(s, err);

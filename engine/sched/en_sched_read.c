@@ -23,6 +23,9 @@ enum how {
 	COUNT,		/* a number that is not huge */
 	POSITIVE,	/* an integer above 0 since 0.19; before, a number */
 	SWITCH,		/* true or false */
+	SHAPE,		/* "linear", "cosine" or "1-sqrt" */
+	MODE,		/* "min" or "max" */
+	THRESHOLD,	/* "rel" or "abs" */
 	WARMUP_TYPE,	/* "linear"; anything else is logarithmic, as there */
 	IGNORED,	/* last_batch_iteration: -1 only */
 };
@@ -104,6 +107,27 @@ static const struct param min_lr[] = {
 	END,
 };
 
+static const struct param wsd[] = {
+	{ "num_decay_steps", COUNT, AT(falling), NAN },
+	{ "num_stable_steps", COUNT, AT(stable), OWN_RATE },
+	{ "warmup_type", SHAPE, AT(warm_shape), EN_SHAPE_LINEAR },
+	{ "decay_type", SHAPE, AT(fall_shape), EN_SHAPE_COSINE },
+	{ "min_lr_ratio", NUMBER, AT(end_ratio), 0 },
+	{ "num_cycles", NUMBER, AT(cycles), 0.5 },
+	END,
+};
+static const struct param plateau[] = {
+	{ "mode", MODE, AT(is_max), 0 },
+	{ "factor", NUMBER, AT(factor), 0.1 },
+	{ "patience", COUNT, AT(patience), 10 },
+	{ "threshold", NUMBER, AT(threshold), 1e-4 },
+	{ "threshold_mode", THRESHOLD, AT(is_absolute), 0 },
+	{ "cooldown", COUNT, AT(cooldown), 0 },
+	{ "min_lr", RATE, AT(lo), 0 },
+	{ "eps", NUMBER, AT(eps), 1e-8 },
+	END,
+};
+
 static const struct type {
 	enum en_sched_kind kind;
 	const struct param *param;
@@ -114,7 +138,7 @@ static const struct type {
 	{ EN_SCHED_CONSTANT_WARMUP, nothing }, { EN_SCHED_LINEAR, nothing },
 	{ EN_SCHED_COSINE, cosine }, { EN_SCHED_POLYNOMIAL, polynomial },
 	{ EN_SCHED_INVERSE_SQRT, inverse_sqrt }, { EN_SCHED_RESTARTS, restarts },
-	{ EN_SCHED_MIN_LR, min_lr },
+	{ EN_SCHED_MIN_LR, min_lr }, { EN_SCHED_WSD, wsd }, { EN_SCHED_PLATEAU, plateau },
 };
 
 struct reader {
@@ -194,6 +218,29 @@ static int take_switch(const struct reader *r, const struct param *p, uint64_t t
 	return 0;
 }
 
+/* The number of a word. */
+static int take_word(const struct reader *r, const struct param *p, uint64_t tok)
+{
+	static const char *const words[][4] = {
+		[SHAPE] = { "linear", "cosine", "1-sqrt" },
+		[MODE] = { "min", "max" },
+		[THRESHOLD] = { "rel", "abs" },
+	};
+	static const char *const want[] = {
+		[SHAPE] = "\"linear\", \"cosine\" or \"1-sqrt\"",
+		[MODE] = "\"min\" or \"max\"",
+		[THRESHOLD] = "\"rel\" or \"abs\"",
+	};
+	const struct ck_json_tok *t = &r->doc.tok[tok];
+
+	for (int i = 0; t->type == CK_JSON_STRING && words[p->how][i]; i++)
+		if (!strcmp(words[p->how][i], t->str)) {
+			*field(r, p) = i;
+			return 0;
+		}
+	return wrong(r, p->key, tok, want[p->how]);
+}
+
 static int read_param(const struct reader *r, const struct param *p, uint64_t tok)
 {
 	const struct ck_json_tok *t = &r->doc.tok[tok];
@@ -205,6 +252,10 @@ static int read_param(const struct reader *r, const struct param *p, uint64_t to
 		return take_rates(r, p, tok);
 	case SWITCH:
 		return take_switch(r, p, tok);
+	case SHAPE:
+	case MODE:
+	case THRESHOLD:
+		return take_word(r, p, tok);
 	case WARMUP_TYPE:
 		if (t->type != CK_JSON_STRING)
 			return wrong(r, p->key, tok, "\"log\" or \"linear\"");
@@ -283,10 +334,11 @@ static int take_all(const struct reader *r, const struct param *param)
 	return rc;
 }
 
-static const struct type *type_find(const char *name, bool lambda)
+/* Of transformers, or of DeepSpeed. */
+static const struct type *type_find(const char *name, bool transformers)
 {
 	for (size_t i = 0; i < CK_ARRAY_LEN(types); i++)
-		if (en_sched_is_lambda(types[i].kind) == lambda &&
+		if ((types[i].kind >= EN_SCHED_CONSTANT) == transformers &&
 		    !strcmp(en_sched_name(types[i].kind), name))
 			return &types[i];
 	return NULL;
@@ -335,6 +387,10 @@ static int settle(struct en_sched *s, struct ckpt_err *err)
 {
 	if (s->kind == EN_SCHED_INVERSE_SQRT && s->timescale == 0)
 		s->timescale = s->warmup > 0 ? s->warmup : 10000;
+	if (s->kind == EN_SCHED_WSD && s->stable < 0)
+		s->stable = s->total - s->warmup - s->falling;
+	if (s->kind == EN_SCHED_PLATEAU)
+		en_plateau_begin(s);
 	if (s->kind != EN_SCHED_MIN_LR)
 		return 0;
 	if ((s->lr_end == OWN_RATE) == (s->end_ratio == OWN_RATE))
@@ -348,8 +404,7 @@ static int settle(struct en_sched *s, struct ckpt_err *err)
 static int no_such_type(const char *type, struct ckpt_err *err)
 {
 	static const char *const known[] = {
-		"reduce_lr_on_plateau", "cosine_warmup_with_min_lr", "warmup_stable_decay",
-		"greedy",
+		"cosine_warmup_with_min_lr", "greedy",
 	};
 
 	for (size_t i = 0; i < CK_ARRAY_LEN(known); i++)
@@ -359,7 +414,8 @@ static int no_such_type(const char *type, struct ckpt_err *err)
 	return ck_fail(
 		err, CKPT_E_USAGE, EN_SCHED_WHERE, CKPT_NO_OFFSET,
 		"unknown schedule '%.60s'; expected linear, cosine, cosine_with_restarts, "
-		"cosine_with_min_lr, polynomial, constant, constant_with_warmup or inverse_sqrt",
+		"cosine_with_min_lr, polynomial, constant, constant_with_warmup, inverse_sqrt, "
+		"warmup_stable_decay (wsd) or reduce_lr_on_plateau",
 		type);
 }
 
@@ -367,7 +423,7 @@ int en_sched_init_transformers(struct en_sched *s, const char *type, const char 
 			       int64_t warmup_steps, int64_t total, double init_lr,
 			       const double *lr, uint32_t ngroups, struct ckpt_err *err)
 {
-	const struct type *t = type_find(type, true);
+	const struct type *t = type_find(strcmp(type, "wsd") ? type : "warmup_stable_decay", true);
 	struct en_sched now;
 	int rc;
 

@@ -3,7 +3,8 @@
  *
  * DeepSpeed's schedulers save {"last_batch_iteration": i}; a LambdaLR of torch 2.11 everything it
  * has but the optimizer and functions (a partial() of transformers becomes {}, a lambda null). Both
- * are the one number 'done' here, so each continues from the other's.
+ * are the one number 'done' here, so each continues from the other's.  A ReduceLROnPlateau counts
+ * evaluations (en_plateau.c).
  */
 #include <math.h>
 #include <stdio.h>
@@ -55,6 +56,8 @@ int en_sched_state(const struct en_sched *s, struct ck_buf *buf, struct ckpt_err
 		return 0;
 	if (en_sched_is_lambda(s->kind))
 		return add_lambda(s, buf, err);
+	if (s->kind == EN_SCHED_PLATEAU)
+		return en_plateau_state(s, buf, err);
 	return ck_buf_addf(buf, err, "{\"last_batch_iteration\": %lld}", (long long)s->done - 1);
 }
 
@@ -66,6 +69,7 @@ struct said {
 	int64_t batch, epoch;
 	uint32_t nbase;		/* 0 = it has none */
 	double base[EN_SCHED_GROUPS];
+	struct en_plateau_said plateau;
 };
 
 /* last_batch_iteration is one less than last_epoch. */
@@ -100,27 +104,31 @@ static int take_said(struct en_sched *s, const struct said *said, struct ckpt_er
 		return ck_fail(err, CKPT_E_MISMATCH, EN_SCHED_WHERE, CKPT_NO_OFFSET,
 			       "the state has base_lrs of %u param groups, this run has %u",
 			       said->nbase, s->ngroups);
+	/* Evaluations are no updates: where one of the two counts them, the schedule begins. */
+	if (said->plateau.is_plateau != (s->kind == EN_SCHED_PLATEAU))
+		return 0;
 	s->done = done;
-	if (said->nbase && en_sched_is_lambda(s->kind))
+	if (said->nbase && (en_sched_is_lambda(s->kind) || s->kind == EN_SCHED_PLATEAU))
 		memcpy(s->base, said->base, s->ngroups * sizeof(*s->base));
+	if (s->kind == EN_SCHED_PLATEAU)
+		en_plateau_take(s, &said->plateau);
 	return 0;
 }
 
-static int take_base(struct said *said, uint32_t n, struct ckpt_err *err)
+static int take_count(uint32_t *n_out, const char *key, uint32_t n, struct ckpt_err *err)
 {
 	if (n > EN_SCHED_GROUPS)
-		return ck_fail(
-			err, CKPT_E_MISMATCH, EN_SCHED_WHERE, CKPT_NO_OFFSET,
-			"the state has base_lrs of %u param groups; a schedule supports up to %d",
-			n, EN_SCHED_GROUPS);
-	said->nbase = n;
+		return ck_fail(err, CKPT_E_MISMATCH, EN_SCHED_WHERE, CKPT_NO_OFFSET,
+			       "the state has %s of %u param groups; a schedule supports up to %d",
+			       key, n, EN_SCHED_GROUPS);
+	*n_out = n;
 	return 0;
 }
 
-static int bad_base(struct ckpt_err *err)
+static int bad_rates(const char *key, struct ckpt_err *err)
 {
 	return ck_fail(err, CKPT_E_CORRUPT, EN_SCHED_WHERE, CKPT_NO_OFFSET,
-		       "base_lrs of the state is not a list of rates");
+		       "%s of the state is not a list of rates", key);
 }
 
 static int json_counter(const struct ck_json *doc, const char *key, bool *has_out, int64_t *out,
@@ -137,20 +145,34 @@ static int json_counter(const struct ck_json *doc, const char *key, bool *has_ou
 		       en_json_text(doc, tok, text));
 }
 
-static int json_base(const struct ck_json *doc, struct said *said, struct ckpt_err *err)
+static int json_rates(const struct ck_json *doc, const char *key, double *out, uint32_t *n_out,
+		      struct ckpt_err *err)
 {
-	const uint64_t tok = ck_json_get(doc, 0, "base_lrs");
+	const uint64_t tok = ck_json_get(doc, 0, key);
 	int rc;
 
 	if (tok == UINT64_MAX)
 		return 0;
 	if (doc->tok[tok].type != CK_JSON_ARRAY)
-		return bad_base(err);
-	rc = take_base(said, doc->tok[tok].n, err);
-	for (uint32_t g = 0; !rc && g < said->nbase; g++)
-		if (!en_json_double(doc, tok + 1 + g, &said->base[g]) || said->base[g] < 0)
-			rc = bad_base(err);
+		return bad_rates(key, err);
+	rc = take_count(n_out, key, doc->tok[tok].n, err);
+	for (uint32_t g = 0; !rc && g < *n_out; g++)
+		if (!en_json_double(doc, tok + 1 + g, &out[g]) || out[g] < 0)
+			rc = bad_rates(key, err);
 	return rc;
+}
+
+static int json_plateau(const struct ck_json *doc, struct en_plateau_said *p, struct ckpt_err *err)
+{
+	const uint64_t best = ck_json_get(doc, 0, "best");
+	bool has;
+	int rc = json_counter(doc, "num_bad_epochs", &p->is_plateau, &p->bad, err);
+
+	if (rc || !p->is_plateau)
+		return rc;
+	rc = json_counter(doc, "cooldown_counter", &has, &p->cooling, err);
+	p->has_best = best != UINT64_MAX && en_json_double(doc, best, &p->best);
+	return rc ? rc : json_rates(doc, "_last_lr", p->last, &p->nlast, err);
 }
 
 int en_sched_load(struct en_sched *s, const char *text, uint64_t len, struct ckpt_err *err)
@@ -167,7 +189,9 @@ int en_sched_load(struct en_sched *s, const char *text, uint64_t len, struct ckp
 	if (!rc)
 		rc = json_counter(&doc, "last_epoch", &said.has_epoch, &said.epoch, err);
 	if (!rc)
-		rc = json_base(&doc, &said, err);
+		rc = json_rates(&doc, "base_lrs", said.base, &said.nbase, err);
+	if (!rc)
+		rc = json_plateau(&doc, &said.plateau, err);
 	if (!rc)
 		rc = take_said(s, &said, err);
 	ck_json_release(&doc);
@@ -190,25 +214,41 @@ static int value_counter(struct ckpt_values *values, const char *path, bool *has
 	return rc;
 }
 
-static int value_base(struct ckpt_values *values, struct said *said, struct ckpt_err *err)
+static int value_rates(struct ckpt_values *values, const char *key, double *out, uint32_t *n_out,
+		       struct ckpt_err *err)
 {
 	struct ckpt_value v;
-	int rc = ckpt_value_get(values, "lr_scheduler.base_lrs", &v, NULL);
+	char path[64];
+	int rc;
 
+	snprintf(path, sizeof(path), "lr_scheduler.%s", key);
+	rc = ckpt_value_get(values, path, &v, NULL);
 	if (rc == -CKPT_E_NOTFOUND)
 		return 0;
 	if (rc || v.kind != CKPT_VALUE_LIST || v.n > UINT32_MAX)
-		return bad_base(err);
-	rc = take_base(said, (uint32_t)v.n, err);
-	for (uint32_t g = 0; !rc && g < said->nbase; g++) {
-		char path[64];
-
-		snprintf(path, sizeof(path), "lr_scheduler.base_lrs.%u", g);
-		rc = ckpt_value_float(values, path, &said->base[g], err);
-		if (!rc && !(isfinite(said->base[g]) && said->base[g] >= 0))
-			rc = bad_base(err);
+		return bad_rates(key, err);
+	rc = take_count(n_out, key, (uint32_t)v.n, err);
+	for (uint32_t g = 0; !rc && g < *n_out; g++) {
+		snprintf(path, sizeof(path), "lr_scheduler.%s.%u", key, g);
+		rc = ckpt_value_float(values, path, &out[g], err);
+		if (!rc && !(isfinite(out[g]) && out[g] >= 0))
+			rc = bad_rates(key, err);
 	}
 	return rc;
+}
+
+static int value_plateau(struct ckpt_values *values, struct en_plateau_said *p,
+			 struct ckpt_err *err)
+{
+	bool has;
+	int rc = value_counter(values, "lr_scheduler.num_bad_epochs", &p->is_plateau, &p->bad,
+			       err);
+
+	if (rc || !p->is_plateau)
+		return rc;
+	rc = value_counter(values, "lr_scheduler.cooldown_counter", &has, &p->cooling, err);
+	p->has_best = !ckpt_value_float(values, "lr_scheduler.best", &p->best, NULL);
+	return rc ? rc : value_rates(values, "_last_lr", p->last, &p->nlast, err);
 }
 
 int en_sched_load_values(struct en_sched *s, struct ckpt_values *values, bool *found_out,
@@ -232,7 +272,9 @@ int en_sched_load_values(struct en_sched *s, struct ckpt_values *values, bool *f
 		rc = value_counter(values, "lr_scheduler.last_epoch", &said.has_epoch, &said.epoch,
 				   err);
 	if (!rc)
-		rc = value_base(values, &said, err);
+		rc = value_rates(values, "base_lrs", said.base, &said.nbase, err);
+	if (!rc)
+		rc = value_plateau(values, &said.plateau, err);
 	if (!rc)
 		rc = take_said(s, &said, err);
 	if (!rc)

@@ -262,7 +262,7 @@ static void wrong_parameters_are_refused_with_a_sentence(void **state)
 	};
 	static const struct { const char *type, *kwargs, *words; } bad_hf[] = {
 		{ "Linear", NULL, "unknown schedule" },
-		{ "warmup_stable_decay", NULL, "not supported" },
+		{ "greedy", NULL, "not supported" },
 		{ "linear", "{\"num_cycles\": 1}", "no parameter 'num_cycles'" },
 		{ "cosine_with_min_lr", NULL, "give min_lr or min_lr_rate" },
 		{ "cosine_with_min_lr", "{\"min_lr\": 1e-5, \"min_lr_rate\": 0.1}", "not both" },

@@ -8,6 +8,7 @@
 #   synthetic  an epoch of synthetic rows has an end
 #   lines      which steps are printed, and what the log has
 #   new data   a run resumes with other data, in the middle of its moments and schedule
+#   schedules  a plateau lowers the rate, in one run or in parts; warm-up, stable, decay
 #   best       the step of the lowest evaluation stays and is named; a run ends that no longer improves
 #   aliases    names of the Trainer, accelerate and DeepSpeed train the same as ztrain's own
 set -u
@@ -190,6 +191,30 @@ cmp -s parts/best w/best && good || bad 'best is missing: it is not written'
 # The export at the end is of the last step, also of a run that ended early.
 best e --steps 60 --patience 2 --export out || bad 'an export: it fails'
 [ -f out/model.safetensors ] && good || bad 'an export of a run that ended early'
+
+# ---- schedules that need the length, or the evaluations
+for form in native deepspeed universal dcp; do
+	rm -rf plateau parts all.log
+	drops="--lr-scheduler reduce_lr_on_plateau --save-format $form --lr-scheduler-args {\"patience\":0,\"factor\":0.5}"
+	# shellcheck disable=SC2086
+	{
+	best plateau --steps 14 $drops || bad "plateau, $form"
+	for at in 3 8 9 14; do
+		best parts --steps 14 $drops --stop-at $at --resume auto || bad "plateau, $form: a part until $at"
+		cat parts.log >> all.log
+	done
+	}
+	diff all.log plateau.log > said && [ "$(digest parts)" = "$(digest plateau)" ] && good || bad "plateau, $form: in parts"
+	[ "$(awk '{ print $6 }' plateau.log | sort -u | wc -l)" -gt 1 ] && good || bad "plateau, $form: the rate never falls"
+done
+logged wsd "$ztrain" --model "$model" --data rows.jsonl --exact --steps 10 --lr 1 --warmup-steps 2 --lr-scheduler wsd \
+	--lr-scheduler-args '{"num_decay_steps": 4, "decay_type": "linear"}' || bad 'wsd: it fails'
+[ "$(awk '{ printf "%g ", $6 }' wsd.log)" = '0 0.5 1 1 1 1 1 0.75 0.5 0.25 ' ] && good || bad "wsd: rates"
+train --lr-scheduler reduce_lr_on_plateau; [ $? = 2 ] && good || bad 'a plateau without evaluations: status'
+has_text 'a plateau without evaluations' 'reduce_lr_on_plateau needs evaluations: --eval-every N'
+train --data rows.jsonl --eval-rows 2 --eval-every 1 --lr-scheduler reduce_lr_on_plateau --warmup-steps 2 && bad 'warm-up: it runs' || good
+has_text 'a plateau has no warm-up' '--warmup-steps 2 has no effect with --lr-scheduler reduce_lr_on_plateau'
+
 train --steps 2 --keep-best; [ $? = 2 ] && good || bad 'no evaluations: status'
 has_text 'no evaluations' '--keep-best and --patience need evaluations: --eval-every N'
 train --steps 2 --data rows.jsonl --eval-rows 2 --eval-every 1 --keep-best; [ $? = 2 ] && good || bad 'no folder: status'
