@@ -1,0 +1,37 @@
+#!/bin/bash
+# usage: test_gpusim_eval.sh
+#
+# ztrain eval on simulated GPUs (tests/gpusim).  If this fails, the loss of a step is another one than its run
+# on the same GPUs printed.
+#
+#   bits      1 and 2 GPUs, ZeRO 0 to 3, bf16 and fp16: the last line of the run, by one GPU
+#   finished  a run with no step left evaluates the same
+set -u
+# shellcheck source=tests/gpu/gpusim.sh
+. "$(dirname "$0")/gpusim.sh"
+need_models
+model=$models/qwen3_tied
+
+loss_in() { sed -n 's/.*eval loss \([0-9.]*\).*/\1/p' "$1" | tail -n 1; }
+ranks=1
+has_ranks && ranks='1 2'
+for n in $ranks; do
+	for stage in 0 1 2 3; do
+		for type in bf16 fp16; do
+			[ $type = bf16 ] || [ $stage = 2 ] || continue
+			dir=$n-$stage-$type
+			echo "{\"train_micro_batch_size_per_gpu\": 2, \"zero_optimization\": {\"stage\": $stage}, \"$type\": {\"enabled\": true}}" > c.json
+			launch=()
+			[ "$n" = 1 ] || launch=("$mpirun" -n "$n")
+			run=(--device cuda --model "$model" --config c.json --data "$data" --eval-rows 3 --steps 2 --exact --save "$dir")
+			logged "$dir" ${launch[@]+"${launch[@]}"} "$ztrain" "${run[@]}" || bad "$dir: a run"
+			want=$(loss_in "$dir.log")
+			"$ztrain" eval "$dir" --device cuda --data "$data" --eval-rows 3 --exact > said 2>&1 || bad "$dir: eval"
+			[ -n "$want" ] && [ "$(loss_in said)" = "$want" ] && good || bad "$dir: expected $want"
+			has_text "$dir: settings" "step 2, $type, 3 rows of " 'micro-batches of 2, 1 rank'
+		done
+	done
+done
+"$ztrain" "${run[@]}" --resume auto > said 2>&1 || bad 'finished: it fails'
+has_text 'finished' "no steps left to train after step 2; eval loss $want"
+finish
