@@ -38,7 +38,8 @@ static const struct call calls[] = {
 	  "       ztrain config FILE          (accelerate YAML to DeepSpeed JSON)\n\n"
 	  "Trains Llama 3, Qwen2.5 and Qwen3 with ZeRO stage 0 to 3 on CPUs, or on GPUs\n"
 	  "(after make gpu). Defaults are in parentheses. An option that contradicts\n"
-	  "--config is an error.",
+	  "--config is an error. Names of the HF Trainer, accelerate and DeepSpeed\n"
+	  "(--learning_rate, --deepspeed FILE, --bf16 True) are taken too.",
 	  "  ztrain --model config.json --random --steps 100\n"
 	  "  ztrain --model my-model --data rows.jsonl --config ds.json --save run\n"
 	  "  mpirun -n 8 ztrain --model my-model --data rows.jsonl --save run "
