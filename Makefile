@@ -56,9 +56,9 @@ ENGINE_MPI_SRC  := $(filter %/en_comm_mpi.c,$(ENGINE_SRC))
 ENGINE_CUDA_SRC := $(sort $(foreach f,$(ENGINE_SRC),$(if $(filter en_cuda_%,$(notdir $(f))),$(f))))
 TRAIN_SRC := $(sort $(filter-out $(ZTRAIN_SRC) $(ENGINE_MPI_SRC) $(ENGINE_CUDA_SRC),$(ENGINE_SRC) \
              $(wildcard kernels/cpu/train/*.c)))
-# Tables of names (formats/megatron/maps), as strings in C.
-MAPS      := $(sort $(wildcard formats/megatron/maps/*.map))
-LIB       := $(call objects,$(LIB_SRC)) $(B)/formats/megatron/maps.o
+# Tables of names (formats/megatron/maps, libckpt/naming/maps), as strings in C.
+MAPS      := $(B)/formats/megatron/maps $(B)/libckpt/naming/maps
+LIB       := $(call objects,$(LIB_SRC)) $(MAPS:=.o)
 # Style and scripts of pages (HTML), as strings in C.
 PAGE      := $(call page_parts,tools/shared/page)
 PAGE_ZTRAIN := $(call page_parts,engine/main/page)
@@ -82,11 +82,17 @@ $(filter %/en_secret_tag.o,$(TRAIN)):                  INC += $(CRYPTO_CFLAGS)
 $(filter %/en_secret_tag.o,$(TRAIN)): $(B)/crypto.list
 $(TOOL) $(TOOL_MPI) $(TRAIN_MPI): | need-mpi
 
-$(B)/formats/megatron/maps.list: NAMES = $(MAPS)
-$(B)/formats/megatron/maps.c: $(MAPS) $(B)/formats/megatron/maps.list formats/megatron/maps.awk
+$(B)/formats/megatron/maps.c: MAP = -v header=formats/megatron/mg_map.h -v made=ck_mg_map_text
+$(B)/libckpt/naming/maps.c:   MAP = -v header=libckpt/naming/ck_naming.h -v made=ck_naming_text
+$(MAPS:=.list): NAMES = $(sort $(wildcard $(@:$(B)/%.list=%)/*.map))
+$(MAPS:=.c): $(B)/%.c: $(B)/%.list mk/maps.awk
 	@mkdir -p $(@D) && printf '  %-5s %s\n' GEN $@
-	$(Q)LC_ALL=C awk -f formats/megatron/maps.awk $(MAPS) > $@
-$(B)/formats/megatron/maps.o: $(B)/formats/megatron/maps.c formats/megatron/mg_map.h | need-libs
+	$(Q)LC_ALL=C awk $(MAP) -f mk/maps.awk $(sort $(wildcard $*/*.map)) > $@
+$(B)/formats/megatron/maps.c: $(sort $(wildcard formats/megatron/maps/*.map))
+$(B)/libckpt/naming/maps.c: $(sort $(wildcard libckpt/naming/maps/*.map))
+$(B)/formats/megatron/maps.o: formats/megatron/mg_map.h
+$(B)/libckpt/naming/maps.o: libckpt/naming/ck_naming.h
+$(MAPS:=.o): %.o: %.c | need-libs
 	$(Q)$(CC) $(ALL_CPPFLAGS) $(INC) $(ALL_CFLAGS) -c -o $@ $<
 
 # The pages of `zckpt explain` are docs/findings.md, as a table in C.

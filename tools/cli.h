@@ -46,6 +46,7 @@ struct args {
 	const char *tag_option;	/* the one that 'tag' is of, if it is not --tag */
 	struct words as_warning;
 	int keep_values;	/* of the verb: it writes a step */
+	int writes_names;	/* likewise: --naming is of any model */
 	int find_states;	/* asked for, or the verb needs them */
 	uint64_t threads;
 	struct ckpt_limits limits;
@@ -76,7 +77,8 @@ extern const char *cli_aux;	/* --aux of these */
 /* Of those too: how the tensors of parallel checkpoints are named and joined. */
 #define OPT_NAMES \
 	{ "naming", 0, OPT_TEXT, &cli_args.names, "WHICH", \
-	  "names of Megatron-Core's tensors: hf, native, or a file with a table", OPT_RARE }, \
+	  "names of the tensors (Megatron-Core, vision-language models): hf, native, or a file " \
+	  "with a table", OPT_RARE }, \
 	{ "names", 0, OPT_TEXT, &cli_args.names, "WHICH", "", OPT_HIDDEN }, \
 	{ "model-config", 0, OPT_TEXT, &cli_args.model_config, "FILE", \
 	  "config.json of the model (default: found beside it)", OPT_RARE }, \

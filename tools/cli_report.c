@@ -42,19 +42,19 @@ static void print_files(const struct outcome *outcome)
 	}
 }
 
-static void say_renames(const struct ckpt_rule *rule)
+/* The names of a model whose modules have others. */
+static void say_naming(const struct outcome *outcome)
 {
-	char *all = cli_strdup("");
+	const char *asked = outcome->args->names;
+	const struct ckpt_rule *first = outcome->report->renames;
 
-	for (; rule->pattern; rule++) {
-		char *longer = cli_format("%s --rename '%s=%s'", all, rule->pattern, rule->value);
-
-		cli_free(all);
-		all = longer;
-	}
-	cli_say("note: these are the names of the model's modules; the Trainer and "
-		"save_pretrained() write other names. The same names:%s", all);
-	cli_free(all);
+	if (asked && strcmp(asked, "hf") != 0)
+		cli_say("note: names by the table %s: %s becomes %s", out_name(asked),
+			out_name(first->pattern), out_name(first->value));
+	else
+		cli_say("note: names as save_pretrained() writes them (%s: %s becomes %s); "
+			"--naming native keeps those of the model's modules",
+			outcome->report->naming, first->pattern, first->value);
 }
 
 /* "head.weight is tied to emb.weight": named where all of the source's were chosen. */
@@ -121,8 +121,8 @@ static void print_notes(const struct outcome *outcome)
 	if (r->strip_hint)
 		cli_say("hint: every name begins with '%s'; --strip-prefix %s cuts it off",
 			out_name(r->strip_hint), out_name(r->strip_hint));
-	if (r->rename_hint)
-		say_renames(r->rename_hint);
+	if (r->naming)
+		say_naming(outcome);
 	if (outcome->kind == CKPT_DST_FOLDER)
 		say_adapter(outcome);
 	if (outcome->args->part && strcmp(outcome->args->part, "1/1") && !outcome->args->dry_run)
@@ -257,8 +257,10 @@ static void json_written(struct json *json, const struct ckpt_report *r)
 	json_uint(json, "aliases", r->aliases);
 	if (r->strip_hint)
 		json_text(json, "common_prefix", r->strip_hint);
-	if (r->rename_hint)
-		json_renames(json, r->rename_hint);
+	if (r->naming) {
+		json_text(json, "naming", r->naming);
+		json_renames(json, r->renames);
+	}
 	json_open(json, "removed", '[');
 	for (uint64_t i = 0; i < r->nremoved; i++)
 		json_text(json, NULL, r->removed[i]);

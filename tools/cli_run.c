@@ -169,6 +169,23 @@ void cli_say_step(const struct args *args, const struct ckpt *ck)
 	cli_free(tag);
 }
 
+/* --naming of a command that neither writes names nor reads Megatron-Core's would do nothing. */
+static int check_naming(const struct args *args, struct ckpt **ck, struct ckpt_err *err)
+{
+	struct ckpt_info info;
+
+	ckpt_info_get(*ck, &info);
+	if (!args->names || args->writes_names || !strcmp(info.format, "megatron"))
+		return 0;
+	*err = (struct ckpt_err){ .code = CKPT_E_USAGE, .offset = CKPT_NO_OFFSET };
+	snprintf(err->where, sizeof(err->where), "%s", info.path);
+	snprintf(err->msg, sizeof(err->msg), "--naming is for checkpoints of Megatron-Core here, "
+		 "and this is %s; convert and shard take it for other models", info.format);
+	ckpt_close(*ck);
+	*ck = NULL;
+	return -CKPT_E_USAGE;
+}
+
 int cli_open_quietly(const struct args *args, const struct words *paths, struct ckpt **ck_out,
 		     struct ckpt_err *err)
 {
@@ -181,6 +198,8 @@ int cli_open_quietly(const struct args *args, const struct words *paths, struct 
 	rc = ckpt_open(paths->list, paths->n, &opts, ck_out, err);
 	if (rc && open_below(paths, &opts, ck_out, err))
 		rc = 0;
+	if (!rc)
+		rc = check_naming(args, ck_out, err);
 	if (!rc) {
 		say_step(args, *ck_out);
 	} else if (args->tag_option) {

@@ -551,6 +551,7 @@ static int run(struct args *args)
 	double began;
 
 	args->find_states |= cli_is_beyond_weight(&want.state);
+	args->writes_names = 1;
 	status = parse_options(&job);
 
 	status = team_start(args, status, verb->dst);

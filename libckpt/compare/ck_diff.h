@@ -5,6 +5,7 @@
 #ifndef CK_DIFF_H
 #define CK_DIFF_H
 
+#include "libckpt/naming/ck_naming.h"
 #include "libckpt/run/ck_ckpt.h"
 #include "libckpt/run/ck_elem_type.h"
 
@@ -53,6 +54,9 @@ struct ck_diff {
 
 /* No states were chosen. */
 bool ck_diff_is_all(const struct ckpt_diff_opts *opts);
+/* Where one side alone has the names of a model's modules: the table that makes them published. */
+int ck_diff_names(const struct ck_diff *d, struct ck_naming *a, struct ck_naming *b,
+		  struct ckpt_err *err);
 /* The rows, and the pairs behind those that have elements to compare. */
 int ck_diff_pairs(struct ck_diff *d, struct ckpt_err *err);
 /* Compare all pairs: rows get their numbers. */

@@ -150,3 +150,17 @@ int ck_diff_copies(struct ck_diff *d, struct ckpt_err *err)
 	}
 	return rc;
 }
+
+int ck_diff_names(const struct ck_diff *d, struct ck_naming *a, struct ck_naming *b,
+		  struct ckpt_err *err)
+{
+	int rc = ck_naming_of_index(&d->a->ix, a, err);
+
+	if (!rc)
+		rc = ck_naming_of_index(&d->b->ix, b, err);
+	if (!rc && a->rule && b->rule) {
+		ck_naming_release(a);
+		ck_naming_release(b);
+	}
+	return rc;
+}

@@ -490,6 +490,7 @@ static bool knows_roles(const struct ck_index *ix)
 static int select_both(struct pairing *p, struct ckpt_err *err)
 {
 	struct ckpt_select select = *p->d->opts->select;
+	struct ck_naming a = CK_NAMING_INIT, b = CK_NAMING_INIT;
 	int rc;
 
 	select.tied = CKPT_TIED_DUP;
@@ -497,9 +498,13 @@ static int select_both(struct pairing *p, struct ckpt_err *err)
 	/* is_wanted() looks; where neither knows, ck_select() says so */
 	if (knows_roles(&p->d->a->ix) || knows_roles(&p->d->b->ix))
 		select.only = 0;
-	rc = ck_select(&p->d->a->ix, &select, &p->a, err);
+	rc = ck_diff_names(p->d, &a, &b, err);
 	if (!rc)
-		rc = ck_select(&p->d->b->ix, &select, &p->b, err);
+		rc = ck_select_published(&p->d->a->ix, &select, a.rule, &p->a, err);
+	if (!rc)
+		rc = ck_select_published(&p->d->b->ix, &select, b.rule, &p->b, err);
+	ck_naming_release(&a);
+	ck_naming_release(&b);
 	for (uint64_t i = 0; rc >= 0 && i < p->b.npicks; i++)
 		rc = ck_map_add(&p->names_b, p->b.pick[i].name, strlen(p->b.pick[i].name), i,
 				NULL, err);

@@ -14,7 +14,6 @@
 #include "libckpt/commit/ck_commit.h"
 #include "libckpt/commit/ck_stage.h"
 #include "libckpt/convert/ck_expect.h"
-#include "libckpt/convert/ck_vision.h"
 #include "libckpt/io/ck_fs.h"
 #include "libckpt/io/ck_tree.h"
 #include "libckpt/run/ck_master_check.h"
@@ -89,6 +88,8 @@ static int check_source(struct ck_cv *cv, struct ckpt_err *err)
 	const bool strict = cv->opts->flags & CKPT_WRITE_STRICT;
 	int rc = stop_on_findings(cv, CKPT_ERROR, err);
 
+	if (!rc)
+		rc = ck_cv_find_aux(cv, err);
 	if (!rc)
 		rc = ck_cv_choose_items(cv, err);
 	if (!rc)
@@ -165,6 +166,22 @@ static int report_files(const struct ck_cv *cv, struct ck_arena *arena, struct c
 	return r->files ? 0 : ck_fail_nomem(err, "a report", r->nfiles);
 }
 
+/* The table of names that was used.  -1 without memory. */
+static int report_renames(const struct ck_cv *cv, struct ck_arena *arena, struct ckpt_report *r)
+{
+	struct ckpt_rule *rule = ck_arena_zalloc(arena, (cv->naming.nrules + 1) * sizeof(*rule));
+
+	r->naming = ck_arena_strdup(arena, cv->naming.family);
+	r->renames = rule;
+	for (uint64_t i = 0; rule && i < cv->naming.nrules; i++) {
+		rule[i].pattern = ck_arena_strdup(arena, cv->naming.rule[i].pattern);
+		rule[i].value = ck_arena_strdup(arena, cv->naming.rule[i].value);
+		if (!rule[i].pattern || !rule[i].value)
+			return -1;
+	}
+	return rule && r->naming ? 0 : -1;
+}
+
 static int report_rest(const struct ck_cv *cv, const struct ck_run_stats *stats,
 		       struct ck_arena *arena, struct ckpt_report *r, struct ckpt_err *err)
 {
@@ -177,7 +194,8 @@ static int report_rest(const struct ck_cv *cv, const struct ck_run_stats *stats,
 	r->threads = stats->threads ? stats->threads : cv->run.threads;
 	r->no_master = cv->no_master;
 	r->aliases = cv->sel.nshared;
-	r->rename_hint = ck_vision_renames(&cv->sel);
+	if (cv->sel.npublished && report_renames(cv, arena, r))
+		return ck_fail_nomem(err, "a report", cv->naming.nrules);
 	if (cv->sel.strip_hint) {
 		r->strip_hint = ck_arena_strdup(arena, cv->sel.strip_hint);
 		if (!r->strip_hint)
@@ -249,6 +267,7 @@ void ck_cv_release(struct ck_cv *cv)
 	ck_tree_release(&cv->before);
 	ck_plan_release(&cv->plan);
 	ck_selection_release(&cv->sel);
+	ck_naming_release(&cv->naming);
 	ck_arena_release(&cv->arena);
 }
 

@@ -10,6 +10,7 @@
 #include "libckpt/format/ck_format.h"
 #include "libckpt/format/ck_plan.h"
 #include "libckpt/io/ck_tree.h"
+#include "libckpt/naming/ck_naming.h"
 #include "libckpt/run/ck_ckpt.h"
 #include "libckpt/run/ck_run.h"
 #include "libckpt/select/ck_select.h"
@@ -42,6 +43,8 @@ struct ck_cv {
 	enum ckpt_dst_kind to;
 	struct ckpt_run_opts run;
 	struct ck_arena arena;
+	const char *config;	/* the path of config.json, or NULL */
+	struct ck_naming naming;
 	struct ck_selection sel;
 	struct ck_cv_set *set;
 	uint64_t nsets;
@@ -58,10 +61,13 @@ struct ck_cv {
  * The source is checked, and cv->plan says what is written; cv->ck, opts, run, dst and 'to' are
  * set, the rest is as CK_CV_INIT left it.  Codes of checking and planning.
  */
-#define CK_CV_INIT .arena = CK_ARENA_INIT, .sel = CK_SELECTION_INIT, .plan = CK_PLAN_INIT
+#define CK_CV_INIT .arena = CK_ARENA_INIT, .naming = CK_NAMING_INIT, \
+	.sel = CK_SELECTION_INIT, .plan = CK_PLAN_INIT
 int ck_cv_prepare(struct ck_cv *cv, struct ckpt_err *err);
 void ck_cv_release(struct ck_cv *cv);
 
+/* Files to copy beside the weights, and the configuration.  Codes of listing a folder. */
+int ck_cv_find_aux(struct ck_cv *cv, struct ckpt_err *err);
 /* The sets with their items.  Skipped tensors become findings.  CKPT_E_USAGE, CKPT_E_NOMEM. */
 int ck_cv_choose_items(struct ck_cv *cv, struct ckpt_err *err);
 /* set->meta of a set whose items are chosen. */

@@ -247,6 +247,34 @@ static int copy_taken(struct ck_cv *cv, struct ckpt_err *err)
 	return rc;
 }
 
+/* A table that was given and changes nothing is of another model. */
+static int check_names(const struct ck_cv *cv, struct ckpt_err *err)
+{
+	const char *which = cv->ck->names;
+
+	if (!cv->naming.rule || cv->sel.npublished || !which || !strcmp(which, "hf"))
+		return 0;
+	return ck_fail(err, CKPT_E_MISMATCH, which, CKPT_NO_OFFSET,
+		       "none of the %" PRIu64 " chosen names matches one of its %" PRIu64 " rules, "
+		       "which begin with names of modules such as %.200s", cv->sel.npicks,
+		       cv->naming.nrules, cv->naming.rule->pattern);
+}
+
+/*
+ * A folder and safetensors get the names that transformers' own files have; a state dict is loaded
+ * into the modules, and keeps theirs.
+ */
+static int choose_names(struct ck_cv *cv, struct ckpt_err *err)
+{
+	const char *which = cv->ck->names;
+
+	if (!strcmp(cv->ck->driver->name, "megatron"))
+		return 0;	/* its names were chosen when it was opened */
+	if (!which && cv->to == CKPT_DST_TORCH)
+		return 0;
+	return ck_naming_choose(which, cv->config, &cv->ck->ix, cv->ck->pool, &cv->naming, err);
+}
+
 int ck_cv_choose_items(struct ck_cv *cv, struct ckpt_err *err)
 {
 	const char **names = NULL;
@@ -254,7 +282,12 @@ int ck_cv_choose_items(struct ck_cv *cv, struct ckpt_err *err)
 	int rc = check_types(cv->opts, err);
 
 	if (!rc)
-		rc = ck_select(&cv->ck->ix, cv->opts->select, &cv->sel, err);
+		rc = choose_names(cv, err);
+	if (!rc)
+		rc = ck_select_published(&cv->ck->ix, cv->opts->select, cv->naming.rule, &cv->sel,
+					 err);
+	if (!rc)
+		rc = check_names(cv, err);
 	if (!rc)
 		rc = copy_taken(cv, err);
 	if (!rc)

@@ -127,10 +127,10 @@ static int list_aux(struct ck_cv *cv, const struct ck_tree_entry *e, struct ckpt
 
 static int copy_wanted(struct ck_cv *cv, const struct ck_tree *tree, struct ckpt_err *err)
 {
-	const struct ck_format *driver = target(cv);
+	const struct ck_format *driver = cv->ck->formats->folder;
 	int rc = 0;
 
-	for (uint64_t i = 0; !rc && i < tree->n; i++) {
+	for (uint64_t i = 0; !rc && driver && i < tree->n; i++) {
 		const struct ck_tree_entry *e = &tree->entry[i];
 
 		if (!e->is_dir && !e->is_odd && driver->is_aux && driver->is_aux(e->name) &&
@@ -219,32 +219,51 @@ static int copy_model(struct ck_cv *cv, struct ckpt_err *err)
 	return rc;
 }
 
-static int find_aux(struct ck_cv *cv, struct ckpt_err *err)
+static int list_all(struct ck_cv *cv, struct ckpt_err *err)
+{
+	const bool asked = cv->opts->aux_dir;
+	int rc = asked ? copy_from(cv, cv->opts->aux_dir, NULL, err) : copy_model(cv, err);
+
+	if (rc)
+		return rc;
+	return asked ? copy_model(cv, err) : copy_from_beside(cv, err);
+}
+
+static int check_aux_dir(const struct ck_cv *cv, struct ckpt_err *err)
 {
 	enum ck_fs_kind kind;
-	int rc;
+	int rc = ck_fs_kind(cv->opts->aux_dir, &kind, err);
 
-	if (cv->opts->aux_dir) {
-		rc = ck_fs_kind(cv->opts->aux_dir, &kind, err);
-		if (!rc && kind != CK_FS_DIR)
-			rc = ck_fail(err, CKPT_E_NOTFOUND, cv->opts->aux_dir, CKPT_NO_OFFSET,
-				     "--aux takes a folder, that of the model with config.json "
-				     "and the tokenizer; %s", kind == CK_FS_NOTHING ?
-				     "no such folder" : "this is a file");
-		if (rc || cv->to != CKPT_DST_FOLDER)
-			return rc;
-		rc = copy_from(cv, cv->opts->aux_dir, NULL, err);
-		return rc ? rc : copy_model(cv, err);
-	}
-	if (cv->to != CKPT_DST_FOLDER || cv->opts->states)
-		return 0;
-	rc = copy_model(cv, err);
-	return rc ? rc : copy_from_beside(cv, err);
+	if (rc || kind == CK_FS_DIR)
+		return rc;
+	return ck_fail(err, CKPT_E_NOTFOUND, cv->opts->aux_dir, CKPT_NO_OFFSET,
+		       "--aux takes a folder, that of the model with config.json "
+		       "and the tokenizer; %s", kind == CK_FS_NOTHING ?
+		       "no such folder" : "this is a file");
+}
+
+/* The configuration names the model also where no file is copied. */
+int ck_cv_find_aux(struct ck_cv *cv, struct ckpt_err *err)
+{
+	const bool copies = cv->to == CKPT_DST_FOLDER && (cv->opts->aux_dir || !cv->opts->states);
+	int rc = cv->opts->aux_dir ? check_aux_dir(cv, err) : 0;
+
+	if (rc)
+		return rc;
+	rc = list_all(cv, copies ? err : NULL);
+	if (!copies)	/* a folder that cannot be listed is no reason to stop then */
+		rc = rc == -CKPT_E_NOMEM ? ck_fail_nomem(err, "file names", cv->naux) : 0;
+	for (uint64_t i = 0; i < cv->naux; i++)
+		if (!strcmp(cv->aux[i].name, "config.json"))
+			cv->config = cv->aux[i].path;
+	if (!copies)
+		cv->naux = 0;
+	return rc;
 }
 
 int ck_cv_make_plan(struct ck_cv *cv, struct ckpt_err *err)
 {
-	int rc = find_aux(cv, err);
+	int rc = 0;
 
 	for (uint64_t i = 0; !rc && i < cv->nsets; i++)
 		rc = plan_set(cv, &cv->set[i], err);

@@ -300,9 +300,6 @@ struct opening {
 /* What an option is for that means nothing to the driver; NULL = there is none. */
 static const char *strange_option(const struct ck_input *in, const struct ck_format *driver)
 {
-	if (in->names && !driver->has_names)
-		return "--naming is for checkpoints of Megatron-Core, whose tensors have no names "
-		       "of transformers";
 	if (in->model_config && !driver->has_names)
 		return "--model-config is for checkpoints of Megatron-Core (--aux DIR copies a "
 		       "configuration)";

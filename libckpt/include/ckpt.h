@@ -316,6 +316,10 @@ struct ckpt_open_opts {
 	 * Of a checkpoint of Megatron-Core: "hf" = names and shapes of transformers, "native" = its
 	 * own, or the path of a file with a table of names.  NULL: "hf" where the model is of a
 	 * known family, else "native".
+	 * Of any other checkpoint: what ckpt_convert() and ckpt_shard() write for a model whose
+	 * modules have other names in memory than in transformers' files.  "hf" = the files' names
+	 * (ckpt_shard(): the modules'), "native" = as they are, or a file with a table
+	 * (docs/formats/name-maps.md).  NULL: "hf", but "native" for a state dict of torch.
 	 */
 	const char *names;
 	/* config.json of the model, or its folder; NULL = found beside the checkpoint. */

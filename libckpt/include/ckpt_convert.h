@@ -131,10 +131,10 @@ struct ckpt_report {
 	/* With CKPT_WRITE_DRY_RUN, where written_bytes is what a run would write: */
 	uint64_t would_read_bytes;	/* from the source */
 	uint64_t free_bytes;		/* on the destination's disk; 0 = unknown, or a stream */
-	/* For a vision-language model with the names of its modules: the renames to the names
-	 * in the files that transformers saves.  Static, ends with pattern NULL; NULL for other
-	 * models. */
-	const struct ckpt_rule *rename_hint;
+	/* Where the model's modules have other names than its published files: the table of names
+	 * that was used and its rules, up to one with pattern NULL.  Else NULL. */
+	const char *naming;
+	const struct ckpt_rule *renames;
 	void *memory;			/* private */
 };
 

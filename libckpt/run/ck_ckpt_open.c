@@ -75,7 +75,10 @@ static int remember(struct ckpt *ck, const char *const *paths, size_t npaths,
 	}
 	if (o->tag)
 		ck->tag = ck_arena_strdup(&ck->arena, o->tag);
-	return o->tag && !ck->tag ? ck_fail_nomem(err, "a tag", strlen(o->tag)) : 0;
+	if (o->names)
+		ck->names = ck_arena_strdup(&ck->arena, o->names);
+	return (o->tag && !ck->tag) || (o->names && !ck->names) ?
+	       ck_fail_nomem(err, "a tag", 0) : 0;
 }
 
 struct ck_input ck_ckpt_input(struct ckpt *ck)

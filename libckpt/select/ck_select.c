@@ -14,10 +14,12 @@
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_map.h"
 #include "libckpt/base/ck_sys.h"
+#include "libckpt/base/ck_text.h"
 
 struct selecting {
 	const struct ck_index *ix;
 	const struct ckpt_select *sel;
+	const struct ckpt_rule *publish;	/* or NULL */
 	struct ck_selection *out;
 	struct ck_map names;	/* as written -> tensor of the index (alias or not) */
 	uint8_t *wanted;	/* per tensor of the index */
@@ -140,23 +142,6 @@ static const char *rename_plain(struct ck_arena *arena, const char *name, const 
 	return out;
 }
 
-/* One star: the pattern is held against the whole name. */
-static const char *rename_star(struct ck_arena *arena, const char *name,
-			       const struct ckpt_rule *rule, const char *star)
-{
-	const size_t n = strlen(name), head = (size_t)(star - rule->pattern);
-	const size_t tail = strlen(star + 1);
-	const char *out = strchr(rule->value, '*');
-
-	if (n < head + tail || strncmp(name, rule->pattern, head) ||
-	    strcmp(name + n - tail, star + 1))
-		return name;
-	if (!out)
-		return ck_arena_strdup(arena, rule->value);
-	return ck_arena_printf(arena, "%.*s%.*s%s", (int)(out - rule->value), rule->value,
-			       (int)(n - head - tail), name + head, out + 1);
-}
-
 static int check_rules(const struct ckpt_select *sel, struct ck_selection *out,
 		       struct ckpt_err *err)
 {
@@ -186,6 +171,20 @@ static int check_rules(const struct ckpt_select *sel, struct ck_selection *out,
 	return 0;
 }
 
+/* By the first rule of the table that fits.  NULL without memory. */
+static const char *published(struct selecting *s, const char *name)
+{
+	size_t n;
+
+	for (const struct ckpt_rule *r = s->publish; r && r->pattern; r++) {
+		if (!ck_star_match(name, r->pattern, &n))
+			continue;
+		s->out->npublished++;
+		return ck_star_replace(&s->out->arena, name, r->pattern, r->value);
+	}
+	return name;
+}
+
 static int name_for(struct selecting *s, const char *stored, const char **name_out,
 		    struct ckpt_err *err)
 {
@@ -200,11 +199,13 @@ static int name_for(struct selecting *s, const char *stored, const char **name_o
 	for (const struct ckpt_rule *r = sel->rename; name && r && r->pattern; r++) {
 		const char *star = strchr(r->pattern, '*'), *before = name;
 
-		name = star ? rename_star(&s->out->arena, name, r, star) :
+		name = star ? ck_star_replace(&s->out->arena, name, r->pattern, r->value) :
 			      rename_plain(&s->out->arena, name, r->pattern, r->value);
 		if (name != before)	/* made anew */
 			s->out->renamed[r - sel->rename] = true;
 	}
+	if (name)
+		name = published(s, name);
 	if (!name)
 		return ck_fail_nomem(err, "a name", strlen(stored));
 	if (!name[0] && stored[0])
@@ -356,10 +357,18 @@ static int find_hint(struct ck_selection *s, struct ckpt_err *err)
 int ck_select(const struct ck_index *ix, const struct ckpt_select *sel,
 	      struct ck_selection *out, struct ckpt_err *err)
 {
+	return ck_select_published(ix, sel, NULL, out, err);
+}
+
+int ck_select_published(const struct ck_index *ix, const struct ckpt_select *sel,
+			const struct ckpt_rule *publish, struct ck_selection *out,
+			struct ckpt_err *err)
+{
 	static const struct ckpt_select everything = { .size = sizeof(everything) };
 	struct ck_selection made = CK_SELECTION_INIT;
 	struct selecting s = {
-		.ix = ix, .sel = sel ? sel : &everything, .out = &made, .names = CK_MAP_INIT,
+		.ix = ix, .sel = sel ? sel : &everything, .publish = publish, .out = &made,
+		.names = CK_MAP_INIT,
 		.wanted = ck_zalloc(ix->ntensors),
 		.pick_of = ck_alloc_array(ix->ntensors, sizeof(*s.pick_of)),
 	};

@@ -30,6 +30,7 @@ struct ck_selection {
 	uint64_t nshared;		/* names that share bytes of a pick, mentioned or not */
 	const char *strip_hint;		/* a wrapper's prefix that every name has, or NULL */
 	bool stripped;			/* 'strip_prefix' was in front of some name */
+	uint64_t npublished;		/* names that a rule of 'publish' changed */
 	bool *renamed;			/* per rule: it changed some name */
 };
 
@@ -44,6 +45,10 @@ struct ck_selection {
  */
 int ck_select(const struct ck_index *ix, const struct ckpt_select *sel,
 	      struct ck_selection *out, struct ckpt_err *err);
+/* Each name is then changed by the first of the rules in 'publish' that fits all of it. */
+int ck_select_published(const struct ck_index *ix, const struct ckpt_select *sel,
+			const struct ckpt_rule *publish, struct ck_selection *out,
+			struct ckpt_err *err);
 /* Whether 'include' and 'exclude' take a name, as stored; 'sel' may be NULL. */
 bool ck_select_takes(const struct ckpt_select *sel, const char *name);
 /* PATTERN_UNUSED for what fitted no tensor.  'sel' as ck_select() had it, 'made' what it made. */

@@ -465,7 +465,8 @@ ckpt_report._fields_ = [
     ("removed", POINTER(c_char_p)),
     ("would_read_bytes", c_uint64),
     ("free_bytes", c_uint64),
-    ("rename_hint", POINTER(ckpt_rule)),
+    ("naming", c_char_p),
+    ("renames", POINTER(ckpt_rule)),
     ("memory", c_void_p),
 ]
 ckpt_digest_line._fields_ = [

@@ -1,6 +1,7 @@
-# Vision-language models keep their weights under a module's names; the Trainer writes others. One
-# note names the --rename that make them equal, checked against transformers 5: Qwen2-VL, Qwen2.5-VL
-# and InternVL. Qwen3-VL is written under the module's own names, so nothing is said of it.
+# The modules of vision-language models have other names in memory than in the files that
+# save_pretrained() writes. A folder and safetensors get the files' names, a state dict for torch
+# the modules'; --naming chooses. The model is that of config.json, else the names tell it. Qwen3-VL
+# has the same names in both.
 weights() { # OUT NAME ...
 	out=$1 json= at=0; shift
 	for name; do
@@ -20,14 +21,39 @@ weights ivl.safetensors $text model.vision_tower.encoder.layer.0.lambda_1 \
 weights llava.safetensors $text model.vision_tower.vision_model.encoder.layers.0.mlp.fc1.weight \
 	model.multi_modal_projector.linear_1.weight lm_head.weight
 for model in q25 ivl q3 llava; do
-	zckpt convert $model.safetensors $model-as-is.safetensors > out 2>&1; echo "$model: exit $?"
+	zckpt convert $model.safetensors $model-out.safetensors > out 2>&1; echo "$model: exit $?"
 	grep -E 'hint|note' out
+	names $model-out.safetensors
+	zckpt diff $model.safetensors $model-out.safetensors | head -1
 done
-echo 'what it says, typed:'
-for model in q25 ivl; do
-	zckpt convert $model.safetensors x.safetensors 2>&1 | sed -n 's/.*: \(--rename .*\)/\1/p' > options
-	eval "zckpt convert $(cat options) $model.safetensors $model-renamed.safetensors" 2>&1 | grep -E 'hint|note'
-	names $model-renamed.safetensors
-	rm x.safetensors
+echo 'once more, and for torch:'
+zckpt convert q25-out.safetensors twice.safetensors 2>&1 | grep note
+zckpt diff -q q25-out.safetensors twice.safetensors && echo the same
+zckpt convert q25.safetensors q25.pt 2>&1 | grep note
+names q25.pt | head -1
+zckpt convert -q --naming hf q25.safetensors hf.pt && names hf.pt | head -2
+zckpt convert -q --naming native q25.safetensors native.safetensors && names native.safetensors | head -2
+zckpt convert --json q25.safetensors json.safetensors | sed -n '/naming/,/]/p'
+echo 'config.json says it:'
+mkdir m && weights m/model.safetensors $text model.visual.other.weight
+for c in '"architectures": ["Qwen2_5_VLForConditionalGeneration"], "model_type": "x"' '"model_type": "qwen2_vl"' \
+	'"architectures": ["Qwen3VLForConditionalGeneration"], "model_type": "qwen2_vl"' '"hidden_size": 1'; do
+	echo "{$c}" > m/config.json
+	rm -rf out.d; zckpt convert -q m out.d 2>&1 | grep -v tokenizer; echo "$c: $(names out.d | head -1)"
 done
-zckpt convert --json q25.safetensors json.safetensors | grep rename
+echo 'a table of your own:'
+printf '%s\n' 'family Own # a comment' '' 'model.language_model.* text.*' 'lm_head.weight head.weight' > own.map
+zckpt convert --naming own.map q25.safetensors own.safetensors 2>&1 | grep note; names own.safetensors
+while read -r line; do
+	echo "$line" > bad.map
+	zckpt convert -q --naming bad.map q25.safetensors bad.safetensors; echo "exit $?"
+done << 'END'
+other.* Own.*
+a.*.* b.*
+a.* b
+a.* b.* c.*
+family
+family Own
+END
+zckpt convert -q --naming none.map q25.safetensors bad.safetensors; echo "exit $?"
+zckpt cat --naming native q25.safetensors lm_head.weight; echo "exit $?"

@@ -1,9 +1,9 @@
 # maps.awk -- tables of names as strings of C.
 #
-#	awk -f formats/megatron/maps.awk FILE.map... > maps.c
+#	awk -v header=FILE.h -v made=FUNCTION -f mk/maps.awk FILE.map... > maps.c
 BEGIN {
-	print "/* Made by formats/megatron/maps.awk. */"
-	print "#include \"formats/megatron/mg_map.h\"\n"
+	print "/* Made by mk/maps.awk. */"
+	print "#include \"" header "\"\n"
 	print "static const struct {\n\tconst char *name, *text;\n} maps[] = {"
 }
 FNR == 1 {
@@ -21,7 +21,7 @@ FNR == 1 {
 }
 END {
 	print "\t},\n};\n"
-	print "const char *ck_mg_map_text(size_t i, const char **name_out)\n{"
+	print "const char *" made "(size_t i, const char **name_out)\n{"
 	print "\tif (i >= sizeof(maps) / sizeof(*maps))\n\t\treturn NULL;"
 	print "\t*name_out = maps[i].name;\n\treturn maps[i].text;\n}"
 }
