@@ -415,8 +415,10 @@ static int run(struct args *args)
 		.args = args, .call = call, .print_json = print_json, .print = print,
 		.part = &s.opts.part, .nparts = &s.opts.nparts, .report = &s.report,
 	} };
-	const int status = verb_run(&s.verb, parse_options(&s));
+	int status;
 
+	args->writes_names = 1;
+	status = verb_run(&s.verb, parse_options(&s));
 	if (s.meant && !team_rank())
 		cli_say("try: %s", s.meant);
 	ckpt_report_free(&s.report);

@@ -1,7 +1,4 @@
-/*
- * ck_order.c -- see ck_order.h.  What is known of architectures was read off
- * named_parameters() of transformers 5 (tests/interop/shard_cases.py compares again).
- */
+/* ck_order.c -- see ck_order.h.  Which modules a model has is in ck_order_model.c. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,100 +6,15 @@
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/io/ck_tree.h"
-#include "libckpt/json/ck_json.h"
 #include "libckpt/reshard/ck_order.h"
-
-
-/* ---- architectures ---- */
-
-/* Decoders whose modules are model.embed_tokens, model.layers.N, model.norm, lm_head. */
-struct family {
-	const char *model_type;
-	bool tied;			/* where the config does not say */
-	const char *const *part;	/* modules of a layer in order, NULL at the end */
-};
-
-static const char *const llama_parts[] = {
-	"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj",
-	"self_attn.q_norm", "self_attn.k_norm", "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj",
-	"input_layernorm", "post_attention_layernorm", "pre_feedforward_layernorm",
-	"post_feedforward_layernorm", NULL,
-};
-
-static const char *const phi3_parts[] = {
-	"self_attn.o_proj", "self_attn.qkv_proj", "mlp.gate_up_proj", "mlp.down_proj",
-	"input_layernorm", "post_attention_layernorm", NULL,
-};
-
-static const struct family families[] = {
-	{ "llama", false, llama_parts }, { "mistral", false, llama_parts },
-	{ "qwen2", false, llama_parts }, { "qwen3", false, llama_parts },
-	{ "gemma", true, llama_parts }, { "gemma2", true, llama_parts },
-	{ "gemma3_text", true, llama_parts }, { "granite", false, llama_parts },
-	{ "olmo", false, llama_parts }, { "olmo2", false, llama_parts },
-	{ "smollm3", true, llama_parts }, { "phi3", false, phi3_parts },
-};
-
-/* What of a config.json counts. */
-struct config {
-	const struct family *family;
-	bool tied;
-	uint64_t layers;
-};
-
-static int unknown_type(const char *path, const char *type, struct ckpt_err *err)
-{
-	return ck_fail(err, CKPT_E_UNSUPPORTED, path, CKPT_NO_OFFSET,
-		       "zckpt does not know the order of the parameters of a model of type "
-		       "\"%.80s\"; give it with --order FILE: one name of named_parameters() "
-		       "per line", type);
-}
-
-static int take_config(const struct ck_json *doc, const char *path, struct config *out,
-		       struct ckpt_err *err)
-{
-	const uint64_t type = doc->n ? ck_json_get(doc, 0, "model_type") : UINT64_MAX;
-	const uint64_t tie = doc->n ? ck_json_get(doc, 0, "tie_word_embeddings") : UINT64_MAX;
-	const uint64_t layers = doc->n ? ck_json_get(doc, 0, "num_hidden_layers") : UINT64_MAX;
-	const char *name = type == UINT64_MAX ? NULL : doc->tok[type].str;
-
-	for (size_t i = 0; name && i < CK_ARRAY_LEN(families); i++)
-		if (!strcmp(families[i].model_type, name))
-			out->family = &families[i];
-	if (!out->family)
-		return unknown_type(path, name ? name : "?", err);
-	if (layers == UINT64_MAX || !ck_json_u64(doc, layers, &out->layers))
-		return ck_fail(err, CKPT_E_MISMATCH, path, CKPT_NO_OFFSET,
-			       "num_hidden_layers is missing or not a number");
-	out->tied = out->family->tied;
-	if (tie != UINT64_MAX)
-		out->tied = doc->tok[tie].type == CK_JSON_TRUE;
-	return 0;
-}
-
-static int read_config(const char *path, const struct ckpt_limits *limits, struct config *out,
-		       struct ckpt_err *err)
-{
-	struct ck_json doc = CK_JSON_INIT;
-	char *text = NULL;
-	uint64_t len;
-	int rc = ck_file_read(path, limits->header_bytes, &text, &len, err);
-
-	if (!rc)
-		rc = ck_json_parse(&doc, text, len, limits, 0, path, err);
-	if (!rc)
-		rc = take_config(&doc, path, out, err);
-	ck_json_release(&doc);
-	ck_free(text);
-	return rc;
-}
+#include "libckpt/reshard/ck_order_model.h"
 
 /* ---- places of names ---- */
 
-/* Sorts as the modules do: before the layers, a layer, behind them. */
+/* Sorts as the modules do. */
 struct place {
 	uint32_t tensor;
-	uint32_t where;		/* 0 embeddings, 1 layers, 2 norm, 3 head */
+	uint32_t where;		/* section of the model */
 	uint64_t layer;
 	uint32_t part, bias;
 };
@@ -120,87 +32,113 @@ static int compare_places(const void *a, const void *b)
 	return x->bias < y->bias ? -1 : x->bias > y->bias;
 }
 
-/* "MODULE.weight" or "MODULE.bias"? */
+/* "MODULE.weight", "MODULE.bias", or a parameter of its own? */
 static bool is_of(const char *name, const char *module, uint32_t *bias_out)
 {
 	const size_t n = strlen(module);
 
-	if (strncmp(name, module, n) || name[n] != '.')
+	*bias_out = 0;
+	if (strncmp(name, module, n) || (name[n] && name[n] != '.'))
 		return false;
 	*bias_out = !strcmp(name + n, ".bias");
-	return *bias_out || !strcmp(name + n, ".weight");
+	return !name[n] || *bias_out || !strcmp(name + n, ".weight");
 }
 
-static bool find_layer(const char *name, const struct family *family, struct place *out)
+/* 'p' is what follows the prefix of the section. */
+static bool find_layer(const char *p, const char *const *part, struct place *out)
 {
-	const char *p = name + strlen("model.layers.");
-
 	if (*p < '0' || *p > '9' || (*p == '0' && p[1] != '.'))
 		return false;
 	for (; *p >= '0' && *p <= '9' && out->layer < UINT32_MAX; p++)
 		out->layer = out->layer * 10 + (uint64_t)(*p - '0');
 	if (*p++ != '.')
 		return false;
-	for (uint32_t i = 0; family->part[i]; i++)
-		if (is_of(p, family->part[i], &out->bias)) {
-			out->where = 1;
+	for (uint32_t i = 0; part[i]; i++)
+		if (is_of(p, part[i], &out->bias)) {
 			out->part = i;
 			return true;
 		}
 	return false;
 }
 
-static bool find_place(const char *name, const struct family *family, struct place *out)
+static bool find_place(const char *name, const struct ck_order_section *section,
+		       struct place *out)
 {
-	static const char *const outer[] = { "model.embed_tokens", NULL, "model.norm", "lm_head" };
+	for (uint32_t i = 0; section[i].prefix; i++) {
+		const size_t n = strlen(section[i].prefix);
 
-	if (!strncmp(name, "model.layers.", strlen("model.layers.")))
-		return find_layer(name, family, out);
-	for (uint32_t i = 0; i < CK_ARRAY_LEN(outer); i++)
-		if (outer[i] && is_of(name, outer[i], &out->bias)) {
-			out->where = i;
+		out->where = i;
+		if (!section[i].part && is_of(name, section[i].prefix, &out->bias))
 			return true;
-		}
+		if (section[i].part && !strncmp(name, section[i].prefix, n) && name[n] == '.')
+			return find_layer(name + n + 1, section[i].part, out);
+	}
 	return false;
 }
 
 /* Every layer has the same parameters, and there are as many as the config says. */
-static int check_layers(const struct ck_index *ix, const struct place *p, uint64_t n,
-			const struct config *config, const char *path, struct ckpt_err *err)
+static int check_section(const struct ck_index *ix, const struct place *p, uint64_t n,
+			 const struct ck_order_model *model, uint32_t where, const char *path,
+			 struct ckpt_err *err)
 {
-	uint64_t first = 0, per = 0, count = 0;
+	const struct ck_order_section *s = &model->section[where];
+	uint64_t per = 0;
 
-	while (first < n && p[first].where == 0)
-		first++;
-	while (first + per < n && p[first + per].where == 1 && p[first + per].layer == 0)
+	if (s->needed && !n && (!s->part || model->layers[where]))
+		return ck_fail(err, CKPT_E_MISMATCH, path, CKPT_NO_OFFSET,
+			       "the weights have no %s, which a model of type \"%s\" has",
+			       s->prefix, model->type);
+	while (s->part && per < n && p[per].layer == 0)
 		per++;
-	for (uint64_t i = first; i < n && p[i].where == 1; i++, count++) {
-		const uint64_t k = i - first;
-		const struct place *like = per ? &p[first + k % per] : NULL;
+	for (uint64_t i = 0; s->part && i < n; i++) {
+		const struct place *like = per ? &p[i % per] : NULL;
 
-		if (!like || p[i].layer != k / per || p[i].part != like->part ||
+		if (!like || p[i].layer != i / per || p[i].part != like->part ||
 		    p[i].bias != like->bias)
 			return ck_fail(err, CKPT_E_MISMATCH, ix->tensor[p[i].tensor].name,
 				       CKPT_NO_OFFSET, "layer %" PRIu64 " has other parameters "
 				       "than layer 0: one before this is missing, or this one "
 				       "is extra", p[i].layer);
 	}
-	if (!first || (per ? count != per * config->layers : config->layers != 0))
+	if (s->part && n != per * model->layers[where])
 		return ck_fail(err, CKPT_E_MISMATCH, path, CKPT_NO_OFFSET,
 			       "the config says %" PRIu64 " layers, but the weights have "
-			       "%" PRIu64 "%s", config->layers, per ? count / per : 0,
-			       first ? "" : " and no model.embed_tokens");
+			       "%" PRIu64 " in %s", model->layers[where], per ? n / per : 0,
+			       s->prefix);
 	return 0;
 }
 
+static int check_places(const struct ck_index *ix, const struct place *p, uint64_t n,
+			const struct ck_order_model *model, const char *path,
+			struct ckpt_err *err)
+{
+	uint64_t first = 0;
+	int rc = 0;
+
+	for (uint32_t i = 0; !rc && model->section[i].prefix; i++) {
+		uint64_t count = 0;
+
+		while (first + count < n && p[first + count].where == i)
+			count++;
+		rc = check_section(ix, p + first, count, model, i, path, err);
+		first += count;
+	}
+	return rc;
+}
+
+static bool is_head(const struct ck_order_model *model, const struct place *p)
+{
+	return !strcmp(model->section[p->where].prefix, "lm_head");
+}
+
 /* A tied head is the embedding; one that is stored as well is left out of the optimizer. */
-static int settle_head(const struct config *config, const char *path, struct place *p,
+static int settle_head(const struct ck_order_model *model, const char *path, struct place *p,
 		       uint64_t *n, struct ck_order *out, struct ckpt_err *err)
 {
-	const bool has = *n && p[*n - 1].where == 3;
+	const bool has = *n && is_head(model, &p[*n - 1]);
 
-	if (config->tied) {
-		while (*n && p[*n - 1].where == 3)
+	if (model->tied) {
+		while (*n && is_head(model, &p[*n - 1]))
 			(*n)--;
 		out->alias = "lm_head.weight";
 	} else if (!has) {
@@ -217,38 +155,65 @@ static int room(struct ck_order *out, uint64_t n, struct ckpt_err *err)
 	return out->tensor ? 0 : ck_fail_nomem(err, "the order of the parameters", n);
 }
 
+/* What the optimizer has, and the embedding that a tied head is. */
+static int take_order(const struct ck_index *ix, const struct place *p, uint64_t n,
+		      const struct ck_order_model *model, const bool *set_aside,
+		      struct ck_order *out, struct ckpt_err *err)
+{
+	int rc = room(out, n, err);
+
+	for (uint64_t i = 0; !rc && i < n; i++) {
+		if (is_of(ix->tensor[p[i].tensor].name, model->embedding, &(uint32_t){ 0 }))
+			out->embedding = p[i].tensor;
+		if (!set_aside[p[i].tensor])
+			out->tensor[out->n++] = p[i].tensor;
+	}
+	return rc;
+}
+
+/* The places of all parameters, frozen ones too: they are no hole in the order. */
+static int find_places(const struct ck_index *ix, const struct ck_order_model *model,
+		       const bool *set_aside, struct place *p, uint64_t *n_out,
+		       struct ckpt_err *err)
+{
+	uint64_t n = 0;
+
+	for (uint32_t i = 0; i < ix->ntensors; i++) {
+		p[n] = (struct place){ .tensor = i };
+		if (ix->tensor[i].role == CKPT_ROLE_ALIAS || ix->tensor[i].role == CKPT_ROLE_BUFFER)
+			continue;
+		if (find_place(ix->tensor[i].name, model->section, &p[n]))
+			n++;
+		else if (!set_aside[i])
+			return ck_fail(err, CKPT_E_MISMATCH, ix->tensor[i].name, CKPT_NO_OFFSET,
+				       "a model of type \"%s\" has no parameter of this name; "
+				       "name it with --buffer or --frozen, or give the order "
+				       "(--order)", model->type);
+	}
+	qsort(p, n, sizeof(*p), compare_places);
+	*n_out = n;
+	return 0;
+}
+
 int ck_order_by_config(const struct ck_index *ix, const char *path,
 		       const struct ckpt_limits *limits, const bool *set_aside,
 		       struct ck_order *out, struct ckpt_err *err)
 {
 	struct place *p = ck_alloc_array(ix->ntensors + 1, sizeof(*p));
-	struct config config = { 0 };
+	struct ck_order_model model = { 0 };
 	uint64_t n = 0;
-	int rc = p ? read_config(path, limits, &config, err) :
+	int rc = p ? ck_order_model_read(path, limits, &model, err) :
 		 ck_fail_nomem(err, "names", ix->ntensors);
 
 	memset(out, 0, sizeof(*out));
-	for (uint32_t i = 0; !rc && i < ix->ntensors; i++) {
-		p[n] = (struct place){ .tensor = i };
-		if (set_aside[i] || ix->tensor[i].role == CKPT_ROLE_ALIAS)
-			continue;
-		if (!find_place(ix->tensor[i].name, config.family, &p[n]))
-			rc = ck_fail(err, CKPT_E_MISMATCH, ix->tensor[i].name, CKPT_NO_OFFSET,
-				     "a model of type \"%s\" has no parameter of this name; name "
-				     "it with --buffer or --frozen, or give the order (--order)",
-				     config.family->model_type);
-		n++;
-	}
-	if (!rc) {
-		qsort(p, n, sizeof(*p), compare_places);
-		rc = check_layers(ix, p, n, &config, path, err);
-	}
 	if (!rc)
-		rc = settle_head(&config, path, p, &n, out, err);
+		rc = find_places(ix, &model, set_aside, p, &n, err);
 	if (!rc)
-		rc = room(out, n, err);
-	for (uint64_t i = 0; !rc && i < n; i++)
-		out->tensor[out->n++] = p[i].tensor;
+		rc = check_places(ix, p, n, &model, path, err);
+	if (!rc)
+		rc = settle_head(&model, path, p, &n, out, err);
+	if (!rc)
+		rc = take_order(ix, p, n, &model, set_aside, out, err);
 	ck_free(p);
 	if (rc)
 		ck_order_release(out);

@@ -16,7 +16,8 @@ struct ck_order {
 	struct ck_arena arena;
 	uint32_t *tensor;	/* in the index */
 	uint64_t n;
-	const char *alias;	/* a name that is tied to tensor[0], NULL = none */
+	const char *alias;	/* a name that is tied to 'embedding', NULL = none */
+	uint32_t embedding;	/* in the index */
 };
 
 /*

@@ -14,6 +14,7 @@
 #include "libckpt/io/ck_mount.h"
 #include "libckpt/io/ck_tree.h"
 #include "libckpt/json/ck_json.h"
+#include "libckpt/naming/ck_naming.h"
 #include "libckpt/reshard/ck_order.h"
 #include "libckpt/reshard/ck_recipe.h"
 #include "libckpt/reshard/ck_step_out.h"
@@ -34,10 +35,56 @@ struct sharding {
 	struct ck_shard_want want;
 	struct ck_shard_group group[2];
 	double weight_decay;
+	const char **published;	/* by tensor: its name in the source */
 	bool *set_aside;	/* by tensor: frozen, or a buffer */
 	struct ck_order order;
 	struct ck_plan plan;
 };
+
+/* ---- their names ---- */
+
+/* config.json as it was given, or in the folder of the weights; NULL without memory. */
+static const char *find_config(struct sharding *s)
+{
+	const char *path = s->ck->path[0];
+	enum ck_fs_kind kind;
+	char *dir = NULL;
+	const char *config;
+
+	if (s->opts->config_path)
+		return s->opts->config_path;
+	if (ck_fs_kind(path, &kind, NULL) || kind != CK_FS_DIR)
+		dir = ck_fs_parent(path);
+	config = ck_arena_printf(&s->arena, "%s/config.json", dir ? dir : path);
+	ck_free(dir);
+	return config;
+}
+
+/* A step has the names of the model's modules; the files of some models have others. */
+static int name_modules(struct sharding *s, struct ckpt_err *err)
+{
+	struct ck_index *ix = &s->ck->ix;
+	struct ck_naming naming = CK_NAMING_INIT;
+	const char **name = ck_arena_alloc(&s->arena, (ix->ntensors + 1) * sizeof(*name));
+	const char **old = ck_arena_alloc(&s->arena, (ix->ntensors + 1) * sizeof(*old));
+	const char *config = find_config(s);
+	int rc = name && old && config ? ck_naming_choose(s->ck->names, config, ix, s->ck->pool,
+							  &naming, err) :
+		 ck_fail_nomem(err, "names", ix->ntensors);
+
+	for (uint64_t i = 0; !rc && naming.rule && i < ix->ntensors; i++) {
+		old[i] = ix->tensor[i].name;
+		name[i] = ck_naming_module(&naming, &s->arena, old[i]);
+		if (!name[i])
+			rc = ck_fail_nomem(err, "a name", 0);
+	}
+	if (!rc && naming.rule) {
+		s->published = old;
+		rc = ck_index_rename(ix, name, err);
+	}
+	ck_naming_release(&naming);
+	return rc;
+}
 
 /* ---- what each tensor is ---- */
 
@@ -50,7 +97,8 @@ static int mark(struct sharding *s, const char *const *pattern, enum ckpt_role r
 		bool fits = false;
 
 		for (uint32_t i = 0; i < ix->ntensors; i++) {
-			if (fnmatch(*pattern, ix->tensor[i].name, 0))
+			if (fnmatch(*pattern, ix->tensor[i].name, 0) &&
+			    (!s->published || fnmatch(*pattern, s->published[i], 0)))
 				continue;
 			fits = true;
 			if (ix->tensor[i].role == CKPT_ROLE_ALIAS)
@@ -124,23 +172,6 @@ static int check_types(const struct ck_index *ix, struct ckpt_err *err)
 
 /* ---- their order ---- */
 
-/* config.json as it was given, or in the folder of the weights; NULL without memory. */
-static const char *find_config(struct sharding *s)
-{
-	const char *path = s->ck->path[0];
-	enum ck_fs_kind kind;
-	char *dir = NULL;
-	const char *config;
-
-	if (s->opts->config_path)
-		return s->opts->config_path;
-	if (ck_fs_kind(path, &kind, NULL) || kind != CK_FS_DIR)
-		dir = ck_fs_parent(path);
-	config = ck_arena_printf(&s->arena, "%s/config.json", dir ? dir : path);
-	ck_free(dir);
-	return config;
-}
-
 /* A frozen or tied part is no hole in the order. */
 static int choose_order(struct sharding *s, struct ckpt_err *err)
 {
@@ -203,7 +234,7 @@ static int compare_copies(struct sharding *s, uint32_t a, uint32_t b, struct ckp
 static int add_alias(struct sharding *s, struct ckpt_err *err)
 {
 	struct ck_index *ix = &s->ck->ix;
-	const uint32_t kept = s->order.n ? s->order.tensor[0] : 0;
+	const uint32_t kept = s->order.embedding;
 	uint32_t alias;
 	int rc;
 
@@ -304,8 +335,10 @@ static enum ckpt_dtype stored_dtype(const struct ck_index *ix)
 static int make_plan(struct sharding *s, struct ckpt_err *err)
 {
 	const struct ck_format *driver = s->ck->formats->step;
-	int rc = choose_roles(s, err);
+	int rc = strcmp(s->ck->driver->name, "megatron") == 0 ? 0 : name_modules(s, err);
 
+	if (!rc)
+		rc = choose_roles(s, err);
 	if (!rc)
 		rc = ck_recipe_make(s->opts, &s->ck->limits, stored_dtype(&s->ck->ix), &s->arena,
 				    &s->want, &s->weight_decay, err);

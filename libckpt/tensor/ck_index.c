@@ -188,6 +188,33 @@ int ck_index_add_tensor(struct ck_index *ix, const char *name, const uint64_t *s
 	return 0;
 }
 
+int ck_index_rename(struct ck_index *ix, const char *const *name, struct ckpt_err *err)
+{
+	struct ck_map names = CK_MAP_INIT;
+	int rc = 0;
+
+	for (uint64_t i = 0; !rc && i < ix->ntensors; i++) {
+		const char *copy = ck_arena_strdup(&ix->arena, name[i]);
+		uint64_t old;
+
+		rc = copy ? ck_map_add(&names, copy, strlen(copy), i, &old, err) :
+			    no_memory(ix, "a name", err);
+		if (rc == 1)
+			rc = ck_fail(err, CKPT_E_MISMATCH, copy, CKPT_NO_OFFSET,
+				     "two tensors would get this name: %.180s and %.180s",
+				     ix->tensor[old].name, ix->tensor[i].name);
+	}
+	if (rc) {
+		ck_map_release(&names);
+		return rc;
+	}
+	for (uint64_t i = 0; i < ix->ntensors; i++)
+		ix->tensor[i].name = names.entry[i].key;
+	ck_map_release(&ix->by_name);
+	ix->by_name = names;
+	return 0;
+}
+
 bool ck_index_find(const struct ck_index *ix, const char *name, uint32_t *tensor_out)
 {
 	uint64_t v;

@@ -215,6 +215,8 @@ int ck_index_add_view(struct ck_index *ix, const uint64_t *shape, const uint64_t
 int ck_index_add_tensor(struct ck_index *ix, const char *name, const uint64_t *shape,
 			uint32_t ndim, enum ckpt_role role, uint32_t *tensor_out,
 			struct ckpt_err *err);
+/* Give tensors other names: 'name' by tensor, copied.  CKPT_E_MISMATCH if two become the same. */
+int ck_index_rename(struct ck_index *ix, const char *const *name, struct ckpt_err *err);
 bool ck_index_find(const struct ck_index *ix, const char *name, uint32_t *tensor_out);
 
 /*
