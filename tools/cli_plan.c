@@ -309,3 +309,20 @@ size_t plan_changes(const struct planning *p, struct plan_change *change)
 	cli_free(s.est);
 	return s.n;
 }
+
+/* Which of the parameters are trained, and which of a vision tower. */
+void plan_print_parts(const struct planning *p)
+{
+	if (p->info.tower)
+		printf("%-8s %s of them in the vision tower and its projector, whose activations "
+		       "are not counted\n", "", out_count(p->info.tower));
+	if (p->info.trainable != p->info.params)
+		printf("%-8s %s of them are trained\n", "", out_count(p->info.trainable));
+}
+
+void plan_json_parts(struct json *json, const struct planning *p)
+{
+	json_uint(json, "trainable", p->info.trainable);
+	if (p->info.tower)
+		json_uint(json, "tower", p->info.tower);
+}

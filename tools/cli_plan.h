@@ -51,4 +51,7 @@ int plan_ranks(struct planning *p);
 void plan_print(const struct planning *p);
 void plan_json(const struct planning *p);
 
+void plan_print_parts(const struct planning *p);
+void plan_json_parts(struct json *json, const struct planning *p);
+
 #endif

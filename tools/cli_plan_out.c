@@ -158,8 +158,7 @@ static void print_head(const struct planning *p)
 		printf("%-8s %s of them active: a token passes %" PRIu64 " of %" PRIu64
 		       " experts of %" PRIu64 " layer%s\n", "", out_count(p->info.active),
 		       a->top_k, a->experts, a->moe_layers, out_plural(a->moe_layers));
-	if (p->info.trainable != p->info.params)
-		printf("%-8s %s of them are trained\n", "", out_count(p->info.trainable));
+	plan_print_parts(p);
 	if (a->layers && a->kv_rank)
 		printf("%-8s %" PRIu64 " layer%s, hidden size %" PRIu64 ", MLP size %" PRIu64
 		       ", vocabulary %" PRIu64 "\n%-8s %" PRIu64 " head%s of size %" PRIu64
@@ -402,7 +401,7 @@ static void json_model(struct json *json, const struct planning *p)
 	json_uint(json, "params", p->info.params);
 	if (p->info.active)
 		json_uint(json, "active", p->info.active);
-	json_uint(json, "trainable", p->info.trainable);
+	plan_json_parts(json, p);
 	json_uint(json, "tensors", p->info.tensors);
 	json_uint(json, "largest", p->info.largest);
 	json_uint(json, "largest_module", p->info.largest_module);

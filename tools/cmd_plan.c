@@ -14,7 +14,7 @@ static struct {
 	const char *stage, *ds_config, *dtype, *config;
 	uint64_t tp, pp, ep;
 	uint64_t gpus, gpus_per_node, micro, seq, accumulation, gpu_mem, host_mem, overhead;
-	int offload, recompute, attention, ops, engine, deepspeed, ranks;
+	int offload, recompute, attention, ops, engine, deepspeed, ranks, freeze_tower;
 } want = { .offload = -1 };
 
 static const char *const offloads[] = { "none", "optimizer", "params", NULL };
@@ -90,6 +90,8 @@ static const struct opt own[] = {
 	  "DeepSpeed configuration: defaults of the options above", 0 },
 	{ "config", 0, OPT_TEXT, &want.config, "FILE",
 	  "config.json, if it is not beside the weights", 0 },
+	{ "freeze-tower", 0, OPT_FLAG, &want.freeze_tower, NULL,
+	  "train the language part of a vision-language model only", OPT_RARE },
 	{ "overhead", 0, OPT_SIZE, &want.overhead, "SIZE",
 	  "memory for CUDA and NCCL (default 685MiB, with several GPUs 840MiB more)",
 	  OPT_RARE },
@@ -305,6 +307,12 @@ static int read_model(struct planning *p)
 	return rc ? failed(p, NULL) : 0;
 }
 
+static int freeze(struct planning *p)
+{
+	return want.freeze_tower && ckpt_model_freeze_tower(p->model, &p->err) ? failed(p, NULL) :
+	       0;
+}
+
 /* ---------------------------------------------------------------- the setup */
 
 static int check_words(struct planning *p)
@@ -407,6 +415,8 @@ static int run(struct args *args)
 
 	if (!status)
 		status = read_model(&p);
+	if (!status)
+		status = freeze(&p);
 	if (status)
 		return status;
 	ckpt_model_get(p.model, &p.info);

@@ -1,4 +1,5 @@
 /* ckpt_estimate.c -- estimates: arguments checked, then called down; DeepSpeed's estimators. */
+#include <inttypes.h>
 #include <string.h>
 
 #include "libckpt/base/ck_err.h"
@@ -60,6 +61,18 @@ int ckpt_model_from_ckpt(const struct ckpt *ck, const char *config_path, struct 
 		ck_model_take_arch(m, &shape);
 	ck_model_sum(m);
 	*out = m;
+	return 0;
+}
+
+int ckpt_model_freeze_tower(struct ckpt_model *model, struct ckpt_err *err)
+{
+	if (!model)
+		return nothing("model", err);
+	if (!model->info.tower)
+		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
+			       "none of the %" PRIu64 " parameters is of a vision tower",
+			       model->info.params);
+	ck_model_freeze_tower(model);
 	return 0;
 }
 

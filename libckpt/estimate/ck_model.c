@@ -71,7 +71,7 @@ void ck_model_sum(struct ckpt_model *m)
 	struct ckpt_model_info *info = &m->info;
 	uint64_t in_module = 0;
 
-	info->params = info->trainable = info->largest = info->largest_module = 0;
+	info->params = info->tower = info->trainable = info->largest = info->largest_module = 0;
 	info->groups = 0;
 	info->tensors = m->n;
 	for (uint64_t i = 0; i < m->n; i++) {
@@ -79,6 +79,7 @@ void ck_model_sum(struct ckpt_model *m)
 
 		in_module = i && p->module == p[-1].module ? in_module + p->numel : p->numel;
 		info->params += p->numel;
+		info->tower += p->tower ? p->numel : 0;
 		info->trainable += p->frozen ? 0 : p->numel;
 		if (p->numel > info->largest)
 			info->largest = p->numel;
@@ -88,6 +89,13 @@ void ck_model_sum(struct ckpt_model *m)
 			info->groups = p->group + 1;
 	}
 	info->active = active(info);
+}
+
+void ck_model_freeze_tower(struct ckpt_model *m)
+{
+	for (uint64_t i = 0; i < m->n; i++)
+		m->param[i].frozen |= m->param[i].tower;
+	ck_model_sum(m);
 }
 
 /* ---- published models ---- */

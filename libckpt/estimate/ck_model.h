@@ -18,6 +18,7 @@ struct ck_param {
 	uint32_t block;		/* 0 before the layers, layers from 1, CK_BLOCK_BEHIND */
 	uint32_t group;		/* of the optimizer */
 	bool frozen;
+	bool tower;		/* of the vision tower or its projector */
 	bool expert;		/* of the routed experts: 'numel' is that of all of them */
 	uint8_t cut;		/* CK_CUT_*: how tensor-parallel ranks divide it */
 };
@@ -56,6 +57,19 @@ struct ck_mla {
 	uint64_t kv_rank, nope, rope, v;	/* sizes of a head without and with positions */
 };
 
+/* What a vision-language model has beside its decoder: modules of up to two parameters each. */
+#define CK_TOWER_PARTS 24u
+#define CK_TOWER_GROUPS 4u
+
+struct ck_tower {
+	uint64_t times[CK_TOWER_GROUPS];	/* that the parts of a group follow each other */
+	struct {
+		uint64_t weight, bias;	/* 0 = none */
+		uint32_t group;		/* ascending */
+	} part[CK_TOWER_PARTS];
+	uint32_t n;
+};
+
 /* What the parameters of a decoder follow from. */
 struct ck_shape {
 	const char *type;	/* as model_type of config.json */
@@ -66,6 +80,7 @@ struct ck_shape {
 	bool tied;
 	struct ck_moe moe;
 	struct ck_mla mla;
+	struct ck_tower tower;
 };
 
 #define CK_SHAPE_GATED 1u
@@ -83,6 +98,8 @@ struct ck_shape {
 struct ckpt_model *ck_model_new(const char *what);
 /* CKPT_E_LIMIT above CK_MODEL_MAX elements in all. */
 int ck_model_add(struct ckpt_model *model, const struct ck_param *param, struct ckpt_err *err);
+/* Fix the parameters of the tower, so that the optimizer has the others alone. */
+void ck_model_freeze_tower(struct ckpt_model *model);
 bool ck_shape_has_experts(const struct ck_shape *shape, uint64_t layer);
 /* All parameters of a shape; fills info.arch too. */
 int ck_model_add_shape(struct ckpt_model *model, const struct ck_shape *shape,
@@ -92,6 +109,27 @@ void ck_model_take_arch(struct ckpt_model *model, const struct ck_shape *shape);
 void ck_model_sum(struct ckpt_model *model);
 void ck_model_free(struct ckpt_model *model);
 
+/* The members of a JSON object of config.json. */
+struct ck_json;
+struct ck_config {
+	const struct ck_json *doc;
+	uint64_t object;
+	const char *path;
+	struct ckpt_err *err;
+};
+
+uint64_t ck_cfg_find(const struct ck_config *c, const char *key);	/* UINT64_MAX */
+/* 1 to 'most'; without the key 'otherwise', where 0 is "it must be there". */
+int ck_cfg_number(const struct ck_config *c, const char *key, uint64_t otherwise,
+		     uint64_t most, uint64_t *out);
+bool ck_cfg_truth(const struct ck_config *c, const char *key, bool otherwise);
+/*
+ * Is 'type' a model with a vision tower?  Then '*text_out' is where its decoder is configured, of
+ * the type that is returned (NULL = text_out says it), else NULL and UINT64_MAX.
+ */
+const char *ck_tower_find(const struct ck_config *root, const char *type, uint64_t *text_out,
+			  const char **name_out);
+int ck_tower_read(const struct ck_config *root, struct ck_shape *shape);
 int ck_shape_read(const char *path, struct ck_shape *out, struct ckpt_err *err);
 int ck_model_count(uint64_t params, struct ckpt_model **out, struct ckpt_err *err);
 int ck_model_named(const char *name, struct ckpt_model **out, struct ckpt_err *err);

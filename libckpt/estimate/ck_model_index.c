@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "libckpt/base/ck_err.h"
+#include "libckpt/base/ck_sys.h"
 #include "libckpt/estimate/ck_model.h"
 
 /* "model.layers.7.mlp.down_proj.weight" -> 8; no number: 0 for embeddings, else behind. */
@@ -18,6 +19,20 @@ static uint32_t block_of(const char *name)
 	}
 	return strstr(name, "embed") || strstr(name, "wte") || strstr(name, "wpe") ? 0 :
 	       CK_BLOCK_BEHIND;
+}
+
+/* Of the tower of a vision-language model, or of what joins it to the decoder? */
+static bool is_tower(const char *name)
+{
+	static const char *const begins[] = {
+		"visual.", "model.visual.", "vision_tower.", "model.vision_tower.",
+		"multi_modal_projector.", "model.multi_modal_projector.", "vision_model.", "mlp1.",
+	};
+
+	for (size_t i = 0; i < CK_ARRAY_LEN(begins); i++)
+		if (!strncmp(name, begins[i], strlen(begins[i])))
+			return true;
+	return false;
 }
 
 /* Does a name stand for the same module as the one before? */
@@ -75,7 +90,8 @@ int ck_model_index(const struct ck_index *ix, struct ckpt_model *m, struct ckpt_
 			m->modules++;
 		before = t->name;
 		rc = ck_model_add(m, &(struct ck_param){
-			.numel = t->numel, .module = m->modules, .block = block_of(t->name),
+			.numel = t->numel, .module = m->modules, .tower = is_tower(t->name),
+			.block = is_tower(t->name) ? 0 : block_of(t->name),
 			.group = t->group > 0 ? (uint32_t)t->group : 0,
 			.frozen = t->role == CKPT_ROLE_FROZEN || t->role == CKPT_ROLE_UNTRAINED,
 		}, err);

@@ -17,13 +17,15 @@ struct making {
 	const struct ck_shape *s;
 	uint32_t block;
 	struct ckpt_err *err;
+	bool tower;
 };
 
 static int add(const struct making *k, const struct part *part)
 {
 	struct ck_param p = { .numel = part->weight, .module = k->m->modules++,
-			      .block = k->block, .cut = part->cut };
-	int rc = ck_model_add(k->m, &p, k->err);
+			      .block = k->block, .cut = part->cut,
+			      .tower = k->tower };
+	int rc = part->weight ? ck_model_add(k->m, &p, k->err) : 0;
 
 	p.numel = part->bias;
 	p.cut = part->bias_cut;
@@ -176,10 +178,33 @@ void ck_model_take_arch(struct ckpt_model *m, const struct ck_shape *s)
 		a->moe_layers += ck_shape_has_experts(s, i);
 }
 
+/* The tower is used before the layers, and no rank of tensor parallelism divides it. */
+static int add_tower(const struct making *making)
+{
+	const struct ck_tower *t = &making->s->tower;
+	struct making k = *making;
+	int rc = 0;
+
+	k.tower = true;
+	for (uint32_t first = 0, end; !rc && first < t->n; first = end) {
+		const uint32_t group = t->part[first].group;
+
+		for (end = first; end < t->n && t->part[end].group == group;)
+			end++;
+		for (uint64_t n = 0; !rc && n < t->times[group]; n++)
+			for (uint32_t i = first; !rc && i < end; i++)
+				rc = add_whole(&k, t->part[i].weight, t->part[i].bias);
+	}
+	return rc;
+}
+
 int ck_model_add_shape(struct ckpt_model *m, const struct ck_shape *s, struct ckpt_err *err)
 {
-	struct making k = { m, s, 0, err };
-	int rc = add(&k, &(struct part){ s->vocab * s->hidden, 0, CK_CUT_EMBEDDING, 0 });
+	struct making k = { m, s, 0, err, false };
+	int rc = add_tower(&k);
+
+	if (!rc)
+		rc = add(&k, &(struct part){ s->vocab * s->hidden, 0, CK_CUT_EMBEDDING, 0 });
 
 	if (!rc && s->positions)
 		rc = add_whole(&k, s->positions * s->hidden, 0);

@@ -70,14 +70,17 @@ struct ckpt_model_info {
 	uint32_t groups;	/* param groups of the optimizer */
 	uint32_t assumed;	/* the shape is that of a known model of about this size */
 	struct ckpt_arch arch;	/* without it no activations are estimated */
+	uint64_t tower;		/* of all, those of a vision tower and its projector; 'arch' is
+				   that of the language model */
 };
 
 /*
  * From a config.json of Hugging Face transformers.  Known: Llama, Mistral, Qwen2, Qwen3,
  * Gemma, Gemma 2, Gemma 3 (text), Granite, OLMo, OLMo 2, SmolLM3, Phi-3, StarCoder2, GPT-2,
  * GPT-NeoX, OPT; with experts Mixtral, Qwen2-MoE, Qwen3-MoE, DeepSeek-V2 and V3, whose experts
- * are counted as transformers 5 has them, two parameters a layer.  CKPT_E_UNSUPPORTED names any
- * other architecture, CKPT_E_MISMATCH a number that is missing or does not fit, CKPT_E_LIMIT one
+ * are counted as transformers 5 has them, two parameters a layer; with a vision tower Qwen2-VL,
+ * Qwen2.5-VL, Qwen3-VL, InternVL and InternVLChatModel.  CKPT_E_UNSUPPORTED names any other
+ * architecture, CKPT_E_MISMATCH a number that is missing or does not fit, CKPT_E_LIMIT one
  * that is beyond reason; else those of reading the file.
  */
 CKPT_API int ckpt_model_from_config(const char *path, struct ckpt_model **out,
@@ -88,6 +91,8 @@ CKPT_API int ckpt_model_from_config(const char *path, struct ckpt_model **out,
  */
 CKPT_API int ckpt_model_from_ckpt(const struct ckpt *ck, const char *config_path,
 				  struct ckpt_model **out, struct ckpt_err *err);
+/* The optimizer has the language model alone.  CKPT_E_USAGE if the model has no vision tower. */
+CKPT_API int ckpt_model_freeze_tower(struct ckpt_model *model, struct ckpt_err *err);
 /*
  * From a number of elements, with the shape of the known model whose number is nearest
  * (ratio); exact if it is that model's.  CKPT_E_USAGE for 0 or more than 2^48.

@@ -135,12 +135,56 @@ PUBLISHED = [
 ]
 
 
+# with vision towers; the numbers of text_config, vision_config and outside
+VL_TEXT = dict(vocab_size=301, hidden_size=64, intermediate_size=171, num_hidden_layers=3,
+               num_attention_heads=4, num_key_value_heads=2, rope_parameters={
+                   "rope_type": "default", "rope_theta": 1e4, "mrope_section": [2, 3, 3]})
+INTERN_TEXT = dict(LLAMA, model_type="qwen2")
+QWEN3_VL_TEXT = dict(VL_TEXT, head_dim=24)
+VISION = [
+    ("qwen2_vl", VL_TEXT, dict(depth=3, embed_dim=48, hidden_size=64, mlp_ratio=3, num_heads=4,
+                               patch_size=8), {}),
+    ("qwen2_vl", dict(VL_TEXT, tie_word_embeddings=True), dict(depth=1, embed_dim=32,
+                                                               hidden_size=64, num_heads=2), {}),
+    ("qwen2_5_vl", VL_TEXT, dict(depth=3, hidden_size=48, intermediate_size=70, num_heads=4,
+                                 out_hidden_size=64, spatial_merge_size=3), {}),
+    ("qwen2_5_vl", VL_TEXT, dict(depth=2, hidden_size=48, intermediate_size=70, num_heads=4,
+                                 out_hidden_size=64, temporal_patch_size=1),
+     dict(tie_word_embeddings=True)),
+    ("qwen3_vl", QWEN3_VL_TEXT, dict(depth=4, hidden_size=48, intermediate_size=70, num_heads=4,
+                                     out_hidden_size=64, num_position_embeddings=49,
+                                     deepstack_visual_indexes=[0, 2]), {}),
+    ("qwen3_vl", dict(QWEN3_VL_TEXT, attention_bias=True), dict(
+        depth=2, hidden_size=48, intermediate_size=70, num_heads=4, out_hidden_size=64,
+        num_position_embeddings=16, deepstack_visual_indexes=[]), dict(tie_word_embeddings=True)),
+    ("internvl", INTERN_TEXT, dict(hidden_size=48, num_hidden_layers=3, num_attention_heads=4,
+                                   intermediate_size=70, image_size=[56, 28], patch_size=[14, 7]),
+     dict(tie_word_embeddings=False)),
+    ("internvl", dict(LLAMA, model_type="qwen3", head_dim=24), dict(
+        hidden_size=48, num_hidden_layers=1, num_attention_heads=4, intermediate_size=70,
+        attention_bias=True, use_qk_norm=True, norm_type="rms_norm", use_mean_pooling=False,
+        image_size=[28, 28]), dict(downsample_ratio=0.25)),
+    ("internvl", dict(LLAMA, model_type="llama"), dict(
+        hidden_size=48, num_hidden_layers=2, num_attention_heads=4, intermediate_size=70,
+        use_absolute_position_embeddings=False, use_mask_token=True, image_size=[28, 28]), {}),
+]
+# those of the published config.json
+PUBLISHED_VISION = [
+    ("Qwen2.5-VL-7B", 8292166656, "qwen2_5_vl", dict(
+        vocab_size=152064, hidden_size=3584, intermediate_size=18944, num_hidden_layers=28,
+        num_attention_heads=28, num_key_value_heads=4), dict(
+            depth=32, hidden_size=1280, intermediate_size=3420, num_heads=16,
+            out_hidden_size=3584), {}),
+]
+
+
 def counted(config):
     """Parameters, tensors, largest module, and parameters that a token passes."""
     import torch
-    from transformers import AutoModelForCausalLM
+    from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
+    auto = AutoModelForImageTextToText if hasattr(config, "vision_config") else AutoModelForCausalLM
     with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(config)
+        model = auto.from_config(config)
     experts = [n for n in (getattr(config, k, None) for k in (
         "num_local_experts", "num_experts", "n_routed_experts")) if n]
     return (sum(p.numel() for p in model.parameters()), len(list(model.parameters())),
@@ -160,6 +204,33 @@ def architectures(work):
             said = plan(source)["model"]
             got = (said["params"], said["tensors"], said["largest_module"], said["active"])
             judge(f"{kind} {keys} {name}", got == want, f"plan reads {got}, the model has {want}")
+
+
+def towers(work):
+    """As architectures(), of which the tower; weights of the same model, and one that is frozen."""
+    from transformers import AutoConfig, AutoModelForImageTextToText
+    cases = [(None, None, *case) for case in VISION] + PUBLISHED_VISION
+    for i, (name, total, kind, text, vision, more) in enumerate(cases):
+        folder = os.path.join(work, f"vision-{i}")
+        config = AutoConfig.for_model(kind, text_config=text, vision_config=vision, **more)
+        config.save_pretrained(folder)
+        want = counted(config)
+        said = plan(os.path.join(folder, "config.json"), "--freeze-tower", "-n", 2, "--stage", 2)
+        model = said["model"]
+        got = (model["params"], model["tensors"], model["largest_module"], model["active"])
+        judge(f"{kind} {i} {name}", got == want and total in (None, got[0]),
+              f"plan reads {got}, the model has {want}")
+        judge(f"{kind} {i} frozen", model["trainable"] == model["params"] - model["tower"],
+              f"{model}")
+        if name:
+            continue
+        net = AutoModelForImageTextToText.from_config(config)
+        net.save_pretrained(folder)
+        tower = sum(p.numel() for n, p in net.named_parameters()
+                    if "language_model" not in n and "lm_head" not in n)
+        read = plan(folder)["model"]
+        judge(f"{kind} {i} weights", tower == model["tower"] == read["tower"] and
+              read["params"] == model["params"], f"{tower}, {model['tower']}, {read}")
 
 
 WIDE = dict(TOKENS, vocab_size=64, hidden_size=256, num_attention_heads=4, num_key_value_heads=2,
@@ -333,6 +404,7 @@ def main():
     estimators()
     live(work)
     architectures(work)
+    towers(work)
     activations(work)
     print(f"{passed} passed, {failed} failed, {skipped} skipped")
     return failed != 0

@@ -695,6 +695,7 @@ ckpt_model_info._fields_ = [
     ("groups", c_uint32),
     ("assumed", c_uint32),
     ("arch", ckpt_arch),
+    ("tower", c_uint64),
 ]
 ckpt_setup._fields_ = [
     ("size", c_size_t),
@@ -1104,6 +1105,7 @@ FUNCTIONS = {
     "ckpt_cat_file": (c_int, [c_void_p, c_uint64, POINTER(ckpt_cat_opts), c_char_p, c_uint, POINTER(ckpt_cat_info), POINTER(ckpt_err)]),
     "ckpt_model_from_config": (c_int, [c_char_p, POINTER(c_void_p), POINTER(ckpt_err)]),
     "ckpt_model_from_ckpt": (c_int, [c_void_p, c_char_p, POINTER(c_void_p), POINTER(ckpt_err)]),
+    "ckpt_model_freeze_tower": (c_int, [c_void_p, POINTER(ckpt_err)]),
     "ckpt_model_from_count": (c_int, [c_uint64, POINTER(c_void_p), POINTER(ckpt_err)]),
     "ckpt_model_from_name": (c_int, [c_char_p, POINTER(c_void_p), POINTER(ckpt_err)]),
     "ckpt_model_name": (c_char_p, [c_uint32]),
