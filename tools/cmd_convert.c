@@ -13,7 +13,7 @@ static struct {
 	const char *strip_prefix, *aux, *expect, *report;
 	struct words state, dtype, rename;
 	uint64_t max_shard_size;
-	int tied, digest, no_sums, skip_frozen, ignored;
+	int tied, digest, no_sums, skip_frozen, ignored, language;
 	const char *to, *stage, *world;	/* --stage, --world: of reshard */
 	int fp16, bf16, fp32;	/* --half, ...: of --dtype */
 } want;
@@ -41,6 +41,8 @@ static const struct opt own[] = {
 	  "write digests of the tensors into the metadata", OPT_RARE },
 	{ "no-sums", 0, OPT_FLAG, &want.no_sums, NULL,
 	  "write safetensors without checksums of their bytes", OPT_RARE },
+	{ "language-part", 0, OPT_FLAG, &want.language, NULL,
+	  "the language model of a vision-language model, as a model of its own", OPT_RARE },
 	{ "force", 'f', OPT_FLAG, &cli_args.force, NULL, "replace an existing DST", 0 },
 	{ "report", 0, OPT_TEXT, &want.report, "FILE", "write a JSON record of the run", OPT_RARE },
 	{ "exclude-frozen-parameters", 0, OPT_FLAG, &want.skip_frozen, NULL, "", OPT_HIDDEN },
@@ -407,7 +409,8 @@ static int parse_options(struct job *job)
 	job->opts.expect_path = want.expect;
 	job->opts.out_fd = STDOUT_FILENO;
 	job->opts.flags = cli_write_flags(args) | (want.digest ? CKPT_CONVERT_DIGEST : 0) |
-			  (want.no_sums ? CKPT_CONVERT_NO_SUMS : 0);
+			  (want.no_sums ? CKPT_CONVERT_NO_SUMS : 0) |
+			  (want.language ? CKPT_CONVERT_LANGUAGE : 0);
 	return 0;
 }
 

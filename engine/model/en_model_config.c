@@ -265,6 +265,13 @@ static enum en_arch read_arch(struct reader *r)
 			    archs[i].name, type);
 		return archs[i].arch;
 	}
+	if (ck_json_given(r->doc, 0, "vision_config") != NONE) {
+		BAD(r, CKPT_E_UNSUPPORTED,
+		    "%.60s is a vision-language model; ztrain trains its language model, which "
+		    "zckpt convert --language-part MODEL DIR writes alone", first ? first :
+		    type ? type : "this");
+		return EN_LLAMA;
+	}
 	BAD(r, CKPT_E_UNSUPPORTED,
 	    "unsupported architecture: %.60s; expected LlamaForCausalLM, Qwen2ForCausalLM or "
 	    "Qwen3ForCausalLM",

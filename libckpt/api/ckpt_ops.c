@@ -77,7 +77,7 @@ int ckpt_convert(struct ckpt *ck, const char *dst, const struct ckpt_convert_opt
 		rc = take_shared(&shared, &o.run, &o.select, err);
 	if (!rc)
 		rc = check_flags(o.flags, WRITE_FLAGS | CKPT_CONVERT_DIGEST |
-				 CKPT_CONVERT_NO_SUMS, err);
+				 CKPT_CONVERT_NO_SUMS | CKPT_CONVERT_LANGUAGE, err);
 	return rc ? rc : ck_convert(ck, dst, &o, report_out, err);
 }
 

@@ -194,7 +194,7 @@ static int report_rest(const struct ck_cv *cv, const struct ck_run_stats *stats,
 	r->threads = stats->threads ? stats->threads : cv->run.threads;
 	r->no_master = cv->no_master;
 	r->aliases = cv->sel.nshared;
-	if (cv->sel.npublished && report_renames(cv, arena, r))
+	if (cv->sel.npublished && cv->naming.family && report_renames(cv, arena, r))
 		return ck_fail_nomem(err, "a report", cv->naming.nrules);
 	if (cv->sel.strip_hint) {
 		r->strip_hint = ck_arena_strdup(arena, cv->sel.strip_hint);

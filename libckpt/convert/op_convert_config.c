@@ -15,6 +15,7 @@
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/convert/op_convert.h"
 #include "libckpt/json/ck_json.h"
+#include "libckpt/naming/ck_language.h"
 
 #define MOST ((uint64_t)1 << 20)
 #define PARTS_DEEP 4	/* of a part in a part */
@@ -142,6 +143,10 @@ int ck_cv_plan_config(struct ck_cv *cv, const struct ck_cv_aux *aux, struct ckpt
 	    ck_json_parse(&doc, text, aux->bytes, &cv->ck->limits, 0, aux->path, NULL) || !doc.n ||
 	    doc.tok[0].type != CK_JSON_OBJECT) {
 		rc = ck_plan_copy(&cv->plan, aux->path, 0, aux->bytes, err);
+	} else if (cv->opts->flags & CKPT_CONVERT_LANGUAGE) {
+		rc = ck_language_config(&doc, aux->path, name, &buf, err);
+		if (!rc)
+			rc = ck_plan_literal(&cv->plan, buf.p, buf.len, err);
 	} else {
 		snprintf(e.type, sizeof(e.type), "\"%s\"", name);
 		if (cv->ck->ix.vocab_size)

@@ -7,6 +7,7 @@
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/base/ck_text.h"
 #include "libckpt/convert/op_convert.h"
+#include "libckpt/naming/ck_language.h"
 #include "libckpt/select/ck_states.h"
 #include "libckpt/tensor/ck_dtype.h"
 
@@ -260,6 +261,52 @@ static int check_names(const struct ck_cv *cv, struct ckpt_err *err)
 		       cv->naming.nrules, cv->naming.rule->pattern);
 }
 
+/* What the language model alone is, without the tower: the caller's patterns and those. */
+static int choose_language(struct ck_cv *cv, struct ckpt_select *select, struct ckpt_err *err)
+{
+	const char *const *others = ck_language_others();
+	const char *const *given = select->exclude;
+	const char **exclude;
+	size_t n = 0, m = 0;
+
+	while (given && given[n])
+		n++;
+	while (others[m])
+		m++;
+	exclude = ck_arena_zalloc(&cv->arena, (n + m + 1) * sizeof(*exclude));
+	if (!exclude)
+		return ck_fail_nomem(err, "patterns", n + m);
+	for (size_t i = 0; i < n; i++)
+		exclude[i] = given[i];
+	for (size_t i = 0; i < m; i++)
+		exclude[n + i] = others[i];
+	select->exclude = exclude;
+	return 0;
+}
+
+/* It is of a model with a tower, and nothing is neither of it nor of the tower. */
+static int check_language(const struct ck_cv *cv, struct ckpt_err *err)
+{
+	const struct ckpt_select tower = { .size = sizeof(tower), .include = ck_language_others() };
+	const struct ck_index *ix = &cv->ck->ix;
+	uint64_t n = 0;
+
+	if (!(cv->opts->flags & CKPT_CONVERT_LANGUAGE))
+		return 0;
+	for (uint64_t i = 0; i < ix->ntensors; i++)
+		n += ck_select_takes(&tower, ix->tensor[i].name);
+	if (!n)
+		return ck_fail(err, CKPT_E_USAGE, ix->path, CKPT_NO_OFFSET,
+			       "none of the %" PRIu64 " tensors is of a vision tower: this is no "
+			       "vision-language model that zckpt knows", ix->ntensors);
+	for (uint64_t i = 0; i < cv->sel.npicks; i++)
+		if (!ck_language_has(cv->sel.pick[i].name))
+			return ck_fail(err, CKPT_E_MISMATCH, cv->sel.pick[i].stored,
+				       CKPT_NO_OFFSET, "it is neither of the language model nor of "
+				       "a vision tower that zckpt knows; --exclude leaves it out");
+	return 0;
+}
+
 /*
  * A folder and safetensors get the names that transformers' own files have; a state dict is loaded
  * into the modules, and keeps theirs.
@@ -277,15 +324,21 @@ static int choose_names(struct ck_cv *cv, struct ckpt_err *err)
 
 int ck_cv_choose_items(struct ck_cv *cv, struct ckpt_err *err)
 {
+	const bool language = cv->opts->flags & CKPT_CONVERT_LANGUAGE;
+	struct ckpt_select select = { .size = sizeof(select) };
 	const char **names = NULL;
 	uint64_t n = 0;
 	int rc = check_types(cv->opts, err);
 
+	if (cv->opts->select)
+		select = *cv->opts->select;
 	if (!rc)
-		rc = choose_names(cv, err);
+		rc = language ? choose_language(cv, &select, err) : choose_names(cv, err);
 	if (!rc)
-		rc = ck_select_published(&cv->ck->ix, cv->opts->select, cv->naming.rule, &cv->sel,
-					 err);
+		rc = ck_select_published(&cv->ck->ix, &select, language ? ck_language_rules() :
+					 cv->naming.rule, &cv->sel, err);
+	if (!rc)
+		rc = check_language(cv, err);
 	if (!rc)
 		rc = check_names(cv, err);
 	if (!rc)

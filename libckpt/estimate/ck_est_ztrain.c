@@ -161,7 +161,8 @@ static int check(const struct ck_estimating *e, struct ckpt_err *err)
 	if (e->m->info.tower)
 		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
 			       "ztrain trains language models, and %" PRIu64 " of %" PRIu64 " "
-			       "parameters are of a vision tower", e->m->info.tower,
+			       "parameters are of a vision tower; zckpt convert --language-part "
+			       "writes the language model alone", e->m->info.tower,
 			       e->m->info.params);
 	if (e->m->info.trainable != e->m->info.params)
 		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,

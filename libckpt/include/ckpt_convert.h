@@ -100,6 +100,9 @@ struct ckpt_convert_opts {
 #define CKPT_WRITE_DRY_RUN 4u	/* plan and check, write nothing */
 #define CKPT_WRITE_STRICT 16u	/* warnings stop the call (CKPT_E_MISMATCH) */
 #define CKPT_CONVERT_DIGEST 8u	/* digests of what was written, into the metadata and report */
+/* Of a vision-language model the language model alone, with its names and its config.json: a model
+ * of its own (Qwen2.5-VL becomes Qwen2ForCausalLM).  CKPT_E_USAGE for any other model. */
+#define CKPT_CONVERT_LANGUAGE 64u
 #define CKPT_CONVERT_NO_SUMS 32u	/* no sums of the bytes in the metadata of safetensors */
 
 /* One file that a run wrote (or, in a dry run, would write). */

@@ -219,7 +219,7 @@ static const struct {
 	{ "{\"architectures\": [\"Qwen2_5_VLForConditionalGeneration\"], "
 	  "\"vision_config\": {\"a\": 1}, "
 	  "\"model_type\": \"qwen2_5_vl\", \"attention_bias\": true}",
-	  "unsupported architecture: Qwen2_5_VLForConditionalGeneration", CKPT_E_UNSUPPORTED },
+	  "Qwen2_5_VLForConditionalGeneration is a vision-language model", CKPT_E_UNSUPPORTED },
 	{ "{\"architectures\": []}", "not a list of one name", CKPT_E_CORRUPT },
 	{ "{\"architectures\": [\"LlamaForCausalLM\"]}", "\"vocab_size\" is missing",
 	  CKPT_E_CORRUPT },

@@ -15,6 +15,7 @@
 #   hostile as FILE            a pickle that would run a program
 #   placeholders as FILE       a model of empty tensors, as ZeRO-3 saves it without gathering
 #   peft as DIR                a step of stage 3 of 2 ranks whose adapter has PEFT's names
+#   vision as DIR              a small Qwen2.5-VL, as transformers saves it
 #   cut FILE                   cut a file off in the middle
 #   flip FILE                  flip a bit in the middle of it
 #   remove PATTERN...          files that were lost
@@ -44,6 +45,30 @@ setup_peft() {
 	zckpt map --all peft.safetensors | sed -n 's/^\([^ ]*lora[^ ]*\) .*/\1/p' > peft.order
 	zckpt shard -q peft.safetensors "$2" --world 2 --stage 3 --lr 1e-4 --dtype bf16 --order peft.order "${flags[@]}" &&
 		rm peft.safetensors peft.order
+}
+# The language model is a fixture; of the tower there is an element of each tensor.
+setup_vision() {
+	local dir=$2 json='' at=0 name n tower='patch_embed.proj.weight blocks.0.attn.qkv.weight merger.ln_q.weight
+		merger.mlp.0.weight merger.mlp.2.weight'
+	mkdir -p "$dir" && zckpt convert -q "$fixtures/model/models/qwen25" "$dir/model-00001-of-00002.safetensors" || return 1
+	for name in $tower; do
+		json="$json,\"visual.$name\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[$at,$((at + 4))]}"
+		at=$((at + 4))
+	done
+	json="{${json#,}}" n=${#json}
+	# shellcheck disable=SC2059
+	{ printf "\\$(printf %o $((n % 256)))\\$(printf %o $((n / 256)))\0\0\0\0\0\0%s" "$json"
+	  head -c $at /dev/zero; } > "$dir/model-00002-of-00002.safetensors"
+	{
+		printf '{"metadata": {"total_size": 500000}, "weight_map": {'
+		zckpt digest "$dir/model-00001-of-00002.safetensors" |
+			sed '$d; s/^[^ ]* [^ ]* \(.*\)/"\1": "model-00001-of-00002.safetensors",/'
+		printf '"visual.%s": "model-00002-of-00002.safetensors",' $tower | sed 's/,$//'
+		echo '}}'
+	} > "$dir/model.safetensors.index.json"
+	sed -e 's/Qwen2ForCausalLM/Qwen2_5_VLForConditionalGeneration/' -e 's/"model_type": "qwen2"/"model_type": "qwen2_5_vl"/' \
+		-e '1s/{/{ "vision_config": {"depth": 1},/' "$fixtures/model/models/qwen25/config.json" > "$dir/config.json"
+	cp "$fixtures/model/train/data.safetensors" .
 }
 setup_move() { mv "$1" "$2"; }
 setup_cut() { truncate -s $(($(wc -c < "$1") / 2)) "$1"; }

@@ -13,6 +13,8 @@ not. For each:
   4. as a state dict of torch it has the names of the modules, and load_state_dict(strict) takes it
   5. `--naming native` gives a folder with the names of the modules
   6. `zckpt diff` finds the step and the folder equal
+  7. `--language-part` gives a decoder that AutoModelForCausalLM loads; for text its logits are
+     those of the whole model, and put back it makes the whole model again
 """
 import argparse
 import json
@@ -24,7 +26,7 @@ import dsrank
 import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
-from transformers import AutoConfig, AutoModelForImageTextToText
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
 
 TEXT = dict(vocab_size=101, hidden_size=32, intermediate_size=56, num_hidden_layers=2,
             num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=64,
@@ -174,8 +176,8 @@ def train(case, weights, first, run, rank):
             json.dump(said, f)
 
 
-def load_folder(folder, dtype):
-    net, info = AutoModelForImageTextToText.from_pretrained(
+def load_folder(folder, dtype, auto=AutoModelForImageTextToText):
+    net, info = auto.from_pretrained(
         folder, dtype=dtype, attn_implementation="eager", output_loading_info=True,
         local_files_only=True)
     for key in ("missing_keys", "unexpected_keys", "mismatched_keys", "error_msgs"):
@@ -237,6 +239,29 @@ def check_native(exe, net, run, out):
     return sorted(want ^ set(shapes_in(out)))
 
 
+def check_language(exe, case, source, out):
+    """Of the folder as well as of the step."""
+    said = zckpt(exe, "convert", "--dtype", "fp32", "--language-part", source, out, "-q")
+    if said:
+        return [said]
+    whole = filled(case, load_file(source + ".truth"), torch.float32) if "-run" in source else \
+        load_folder(source, torch.float32)
+    alone = load_folder(out, torch.float32, AutoModelForCausalLM)
+    ids = torch.arange(12)[None] * 7 % 90 + 3
+    with torch.no_grad():
+        want, got = (n(input_ids=ids, use_cache=False).logits for n in (whole, alone))
+    said = [] if torch.equal(want, got) else ["logits differ by %g" % (want - got).abs().max()]
+    again = net_of(case, torch.float32, 31)
+    again.load_state_dict({k: v for k, v in whole.state_dict().items() if "language_model" not in k},
+                          strict=False)
+    again.model.language_model.load_state_dict(alone.model.state_dict())
+    again.lm_head.load_state_dict(alone.lm_head.state_dict())
+    again.eval()
+    if not torch.equal(logits_of(again), logits_of(whole)):
+        said.append("put back, it makes another model")
+    return said
+
+
 def parts(exe, work, case):
     """(what, check) of a case, in order; each needs the ones before."""
     name = "%s-%s-z%d" % (case[0], "tied" if case[1] else "untied", case[2])
@@ -262,7 +287,10 @@ def parts(exe, work, case):
                   ("as bf16", lambda: check_folder(exe, case, run, "bf16", folder)),
                   ("as fp32", lambda: check_folder(exe, case, run, "fp32", folder)),
                   ("as a state dict", lambda: check_torch(exe, case, run)),
-                  ("native", lambda: check_native(exe, source, run, at + "-native"))]
+                  ("native", lambda: check_native(exe, source, run, at + "-native")),
+                  ("language part of the step", lambda: check_language(exe, case, run, at + "-l1")),
+                  ("language part of the folder",
+                   lambda: check_language(exe, case, folder, at + "-l2"))]
 
 
 def main():

@@ -122,12 +122,13 @@ def convert(src: Source, dst: Path, *, dtype: Any = None, states: Names = None, 
             rename: Optional[Dict[str, str]] = None, strip_prefix: Optional[str] = None, tied: str = "alias",
             dtype_rules: Optional[Dict[str, str]] = None, max_shard_bytes: int = 0, aux: Optional[Path] = None,
             expect: Optional[Path] = None, force: bool = False, restart: bool = False, dry_run: bool = False,
-            strict: bool = False, digest: bool = False, sums: bool = True, threads: int = 0, mem_limit: int = 0,
-            sync: str = "data", progress: Progress = None) -> Report:
+            strict: bool = False, digest: bool = False, sums: bool = True, language_part: bool = False,
+            threads: int = 0, mem_limit: int = 0, sync: str = "data", progress: Progress = None) -> Report:
     """Write weights: to a .safetensors file, a .pt, .pth or .bin state dict, or a folder.
 
     dtype is a type ("bf16", torch.bfloat16), None for fp32, or "keep"; states is "all" or names,
-    each written to a file of its own.  ``dst`` appears complete or not at all.
+    each written to a file of its own.  language_part is the language model of a vision-language
+    model, as a model of its own.  ``dst`` appears complete or not at all.
     """
     run = Run(threads, mem_limit, sync, progress)
     opts = sized(
@@ -136,7 +137,7 @@ def convert(src: Source, dst: Path, *, dtype: Any = None, states: Names = None, 
         expect_path=encode(expect) if expect else None,
         select=_select(include, exclude, only, skip, rename, strip_prefix, tied),
         flags=_flags(force, restart, dry_run, strict) | digest * abi.CKPT_CONVERT_DIGEST |
-        (not sums) * abi.CKPT_CONVERT_NO_SUMS)
+        (not sums) * abi.CKPT_CONVERT_NO_SUMS | language_part * abi.CKPT_CONVERT_LANGUAGE)
     with _opened(src, tag) as ck:
         return _write("ckpt_convert", ck, dst, opts, run)
 
