@@ -126,27 +126,28 @@ static int check_places(const struct ck_index *ix, const struct place *p, uint64
 	return rc;
 }
 
-static bool is_head(const struct ck_order_model *model, const struct place *p)
-{
-	return !strcmp(model->section[p->where].prefix, "lm_head");
-}
-
 /* A tied head is the embedding; one that is stored as well is left out of the optimizer. */
 static int settle_head(const struct ck_order_model *model, const char *path, struct place *p,
 		       uint64_t *n, struct ck_order *out, struct ckpt_err *err)
 {
-	const bool has = *n && is_head(model, &p[*n - 1]);
+	const char *head = model->section[model->head].prefix;
+	uint64_t kept = 0;
+	bool has = false;
 
-	if (model->tied) {
-		while (*n && is_head(model, &p[*n - 1]))
-			(*n)--;
-		out->alias = "lm_head.weight";
-	} else if (!has) {
-		return ck_fail(err, CKPT_E_MISMATCH, path, CKPT_NO_OFFSET,
-			       "lm_head.weight is missing, and the config does not tie it to "
-			       "the embedding");
+	for (uint64_t i = 0; i < *n; i++) {
+		has |= p[i].where == model->head;
+		if (!model->tied || p[i].where != model->head)
+			p[kept++] = p[i];
 	}
-	return 0;
+	*n = kept;
+	if (!model->tied && !has)
+		return ck_fail(err, CKPT_E_MISMATCH, path, CKPT_NO_OFFSET,
+			       "%s.weight is missing, and the config does not tie it to the "
+			       "embedding", head);
+	if (!model->tied)
+		return 0;
+	out->alias = ck_arena_printf(&out->arena, "%s.weight", head);
+	return out->alias ? 0 : ck_fail_nomem(err, "a name", strlen(head));
 }
 
 static int room(struct ck_order *out, uint64_t n, struct ckpt_err *err)

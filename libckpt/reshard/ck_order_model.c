@@ -9,6 +9,7 @@
 
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
+#include "libckpt/base/ck_text.h"
 #include "libckpt/io/ck_tree.h"
 #include "libckpt/json/ck_json.h"
 
@@ -40,23 +41,24 @@ static const char *const internvl_layers[] = {
 	"mlp.fc2", "layernorm_before", "layernorm_after", NULL,
 };
 
-#define DECODER(prefix, parts) \
+#define DECODER(prefix, parts, head) \
 	{ prefix ".embed_tokens", NULL, NULL, false, true }, \
 	{ prefix ".layers", parts, "num_hidden_layers", false, true }, \
 	{ prefix ".norm", NULL, NULL, false, false }, \
-	{ "lm_head", NULL, NULL, false, false }, \
-	{ NULL, NULL, NULL, false, false }
+	{ head, NULL, NULL, false, false }
+#define END { NULL, NULL, NULL, false, false }
 #define ONE(name) { name, NULL, NULL, true, true }
 #define MAYBE(name) { name, NULL, NULL, true, false }
 
-static const struct ck_order_section llama[] = { DECODER("model", llama_parts) };
-static const struct ck_order_section phi3[] = { DECODER("model", phi3_parts) };
+static const struct ck_order_section llama[] = { DECODER("model", llama_parts, "lm_head"), END };
+static const struct ck_order_section phi3[] = { DECODER("model", phi3_parts, "lm_head"), END };
 
 static const struct ck_order_section qwen2_vl[] = {
 	ONE("model.visual.patch_embed.proj"),
 	{ "model.visual.blocks", qwen_blocks, "depth", true, true },
 	ONE("model.visual.merger.ln_q"), ONE("model.visual.merger.mlp.0"),
-	ONE("model.visual.merger.mlp.2"), DECODER("model.language_model", llama_parts),
+	ONE("model.visual.merger.mlp.2"),
+	DECODER("model.language_model", llama_parts, "lm_head"), END,
 };
 
 static const struct ck_order_section qwen3_vl[] = {
@@ -66,7 +68,7 @@ static const struct ck_order_section qwen3_vl[] = {
 	ONE("model.visual.merger.linear_fc2"),
 	{ "model.visual.deepstack_merger_list", deepstack_parts, "deepstack_visual_indexes", true,
 	  false },
-	DECODER("model.language_model", llama_parts),
+	DECODER("model.language_model", llama_parts, "lm_head"), END,
 };
 
 static const struct ck_order_section internvl[] = {
@@ -78,11 +80,26 @@ static const struct ck_order_section internvl[] = {
 	MAYBE("model.vision_tower.layernorm"),
 	ONE("model.multi_modal_projector.layer_norm"),
 	ONE("model.multi_modal_projector.linear_1"), ONE("model.multi_modal_projector.linear_2"),
-	DECODER("model.language_model", llama_parts),
+	DECODER("model.language_model", llama_parts, "lm_head"), END,
+};
+
+static const char *const chat_layers[] = {
+	"ls1", "ls2", "attn.qkv", "attn.q_norm", "attn.k_norm", "attn.proj", "mlp.fc1", "mlp.fc2",
+	"norm1", "norm2", NULL,
+};
+
+/* By the model's own code, which its folder has. */
+static const struct ck_order_section internvl_chat[] = {
+	ONE("vision_model.embeddings.class_embedding"),
+	ONE("vision_model.embeddings.position_embedding"),
+	ONE("vision_model.embeddings.patch_embedding"),
+	{ "vision_model.encoder.layers", chat_layers, "num_hidden_layers", true, true },
+	DECODER("language_model.model", llama_parts, "language_model.lm_head"),
+	ONE("mlp1.0"), ONE("mlp1.1"), ONE("mlp1.3"), END,
 };
 
 /* Where tie_word_embeddings is. */
-enum tied_by { OUTER, EITHER };
+enum tied_by { OUTER, EITHER, INNER };
 
 static const struct family {
 	const char *type;
@@ -98,6 +115,7 @@ static const struct family {
 	{ "smollm3", true, OUTER, llama }, { "phi3", false, OUTER, phi3 },
 	{ "qwen2_vl", false, EITHER, qwen2_vl }, { "qwen2_5_vl", false, EITHER, qwen2_vl },
 	{ "qwen3_vl", false, OUTER, qwen3_vl }, { "internvl", true, OUTER, internvl },
+	{ "internvl_chat", false, INNER, internvl_chat },
 };
 
 /* NULL: not known. */
@@ -162,9 +180,9 @@ static bool is_tied(const struct reading *r, const struct family *f)
 	const uint64_t inner = find(r, r->text, "tie_word_embeddings");
 	const bool is = outer == UINT64_MAX ? f->tied :
 			r->doc->tok[outer].type == CK_JSON_TRUE;
+	const bool inside = inner != UINT64_MAX && r->doc->tok[inner].type == CK_JSON_TRUE;
 
-	return is || (f->by == EITHER && inner != UINT64_MAX &&
-		      r->doc->tok[inner].type == CK_JSON_TRUE);
+	return f->by == INNER ? inside : is || (f->by == EITHER && inside);
 }
 
 /* The text of an InternVL may be any decoder, and its layers are those of a known one. */
@@ -191,12 +209,14 @@ static int take_config(const struct reading *r, struct ck_order_model *out)
 	*out = (struct ck_order_model){ .type = f->type, .section = f->section };
 	out->tied = is_tied(r, f);
 	for (uint32_t i = 0; !rc && f->section[i].prefix; i++) {
-		const size_t n = strlen(f->section[i].prefix), m = strlen("embed_tokens");
+		const char *prefix = f->section[i].prefix;
 
 		if (f->section[i].count)
 			rc = read_count(r, &f->section[i], &out->layers[i]);
-		if (n > m && !strcmp(f->section[i].prefix + n - m, "embed_tokens"))
-			out->embedding = f->section[i].prefix;
+		if (ck_ends_with(prefix, "embed_tokens"))
+			out->embedding = prefix;
+		if (ck_ends_with(prefix, "lm_head"))
+			out->head = i;
 	}
 	return rc;
 }
@@ -217,6 +237,8 @@ int ck_order_model_read(const char *path, const struct ckpt_limits *limits,
 	if (!rc) {
 		r.vision = ck_json_given(&doc, 0, "vision_config");
 		r.text = ck_json_given(&doc, 0, "text_config");
+		if (r.text == UINT64_MAX)
+			r.text = ck_json_given(&doc, 0, "llm_config");
 		if (r.text == UINT64_MAX)	/* flat, as before transformers 4.52 */
 			r.text = 0;
 		rc = take_config(&r, out);

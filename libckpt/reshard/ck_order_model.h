@@ -25,6 +25,7 @@ struct ck_order_model {
 	const struct ck_order_section *section;	/* up to one with prefix NULL */
 	uint64_t layers[CK_ORDER_SECTIONS];	/* of those with parts */
 	const char *embedding;			/* what a tied head is */
+	uint32_t head;				/* its section */
 	bool tied;
 };
 

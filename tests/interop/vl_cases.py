@@ -13,7 +13,8 @@ not. For each:
   4. as a state dict of torch it has the names of the modules, and load_state_dict(strict) takes it
   5. `--naming native` gives a folder with the names of the modules
   6. `zckpt diff` finds the step and the folder equal
-  7. `--language-part` gives a decoder that AutoModelForCausalLM loads; for text its logits are
+  7. a folder of torch.distributed.checkpoint with the names of the modules gives them too
+  8. `--language-part` gives a decoder that AutoModelForCausalLM loads; for text its logits are
      those of the whole model, and put back it makes the whole model again
 """
 import argparse
@@ -239,6 +240,20 @@ def check_native(exe, net, run, out):
     return sorted(want ^ set(shapes_in(out)))
 
 
+def check_dcp(exe, net, folder, at):
+    import torch.distributed.checkpoint as dcp
+    dcp.save({"model": net.state_dict()}, checkpoint_id=at)
+    net.config.save_pretrained(at)
+    said = zckpt(exe, "convert", "--dtype", "keep", at, at + "-hf", "-q")
+    if said:
+        return [said]
+    a, b = (load_file(os.path.join(f, "model.safetensors")) for f in (folder, at + "-hf"))
+    for k in [k for k in b if net.config.tie_word_embeddings and k.endswith("lm_head.weight")]:
+        del b[k]        # DCP stores it a second time
+    same = a.keys() == b.keys() and all(torch.equal(a[k], b[k]) for k in a)
+    return [] if same else ["%s" % sorted(a.keys() ^ b.keys())[:3]]
+
+
 def check_language(exe, case, source, out):
     """Of the folder as well as of the step."""
     said = zckpt(exe, "convert", "--dtype", "fp32", "--language-part", source, out, "-q")
@@ -288,6 +303,7 @@ def parts(exe, work, case):
                   ("as fp32", lambda: check_folder(exe, case, run, "fp32", folder)),
                   ("as a state dict", lambda: check_torch(exe, case, run)),
                   ("native", lambda: check_native(exe, source, run, at + "-native")),
+                  ("as DCP", lambda: check_dcp(exe, source, folder, at + "-dcp")),
                   ("language part of the step", lambda: check_language(exe, case, run, at + "-l1")),
                   ("language part of the folder",
                    lambda: check_language(exe, case, folder, at + "-l2"))]

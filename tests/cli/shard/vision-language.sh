@@ -29,6 +29,21 @@ done
 echo 'back again:'
 zckpt convert run out 2>&1 | grep note
 zckpt diff m out | head -1
+echo 'the form of InternVL with its own code:'
+mkdir chat
+weights chat/model.safetensors language_model.lm_head.weight language_model.model.embed_tokens.weight \
+	language_model.model.layers.0.mlp.up_proj.weight language_model.model.norm.weight mlp1.0.weight mlp1.1.weight \
+	mlp1.3.weight vision_model.embeddings.class_embedding vision_model.embeddings.patch_embedding.bias \
+	vision_model.embeddings.patch_embedding.weight vision_model.embeddings.position_embedding \
+	vision_model.encoder.layers.0.attn.k_norm.weight vision_model.encoder.layers.0.attn.proj.weight \
+	vision_model.encoder.layers.0.attn.qkv.weight vision_model.encoder.layers.0.ls1 vision_model.encoder.layers.0.ls2
+for tied in false true; do
+	echo "{\"architectures\": [\"InternVLChatModel\"], \"model_type\": \"internvl_chat\", \"llm_config\": {\"model_type\":
+	\"qwen2\", \"num_hidden_layers\": 1, \"tie_word_embeddings\": $tied}, \"vision_config\": {\"num_hidden_layers\": 1}}" \
+		> chat/config.json
+	rm -rf run; zckpt shard -q --world 2 --stage 2 --lr 1e-5 --frozen 'vision_model.enc*' chat run; echo "exit $?"
+	zckpt map --all run | awk '/trainable|frozen|alias/ { print $1, $NF }'
+done
 echo 'what does not fit:'
 config qwen2_5_vl 2 2; shard
 config qwen2_5_vl 1 3; shard
