@@ -417,8 +417,10 @@ static int run(struct args *args)
 		status = read_model(&p);
 	if (!status)
 		status = freeze(&p);
-	if (status)
+	if (status) {
+		ckpt_model_free(p.model);
 		return status;
+	}
 	ckpt_model_get(p.model, &p.info);
 	status = read_setup(&p);
 	if (!status && ckpt_estimate(p.model, &p.setup, &p.est, &p.err))
