@@ -147,7 +147,7 @@ if [ -d "$ZCKPT_FIXTURES/parallel" ]; then
 		"$python" "$here/megatron_cases.py" --zckpt "$ZCKPT" --fixtures "$ZCKPT_FIXTURES"
 fi
 part "vision-language models, sharded, trained and loaded" \
-	"$python" "$here/vl_cases.py" "$work/vl"
+	"$python" "$here/vl_cases.py" "$work/vl" --ztrain "$([ -x "$ZTRAIN" ] && echo "$ZTRAIN")"
 part "mounted and served steps, read by safetensors and transformers" \
 	"$python" "$here/view_cases.py" "$work/view"
 part "files with sums, read and rewritten by other programs" \

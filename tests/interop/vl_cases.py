@@ -1,6 +1,6 @@
 """Vision-language models: zckpt's names, steps and folders against transformers and DeepSpeed.
 
-    vl_cases.py WORK [--zckpt PATH] [--only WORD]
+    vl_cases.py WORK [--zckpt PATH] [--ztrain PATH] [--only WORD]
 
 Tiny Qwen2-VL, Qwen2.5-VL, Qwen3-VL and InternVL with random weights, saved by transformers, tied and
 not. For each:
@@ -16,6 +16,7 @@ not. For each:
   7. a folder of torch.distributed.checkpoint with the names of the modules gives them too
   8. `--language-part` gives a decoder that AutoModelForCausalLM loads; for text its logits are
      those of the whole model, and put back it makes the whole model again
+  9. ztrain trains that decoder, and put back as the guide says it is the whole model's
 """
 import argparse
 import json
@@ -277,7 +278,37 @@ def check_language(exe, case, source, out):
     return said
 
 
-def parts(exe, work, case):
+def check_ztrain(exe, ztrain, folder, text, at):
+    """After check_language(), which made 'text' of 'folder'."""
+    g = torch.Generator().manual_seed(1)
+    rows = torch.randint(3, 90, (8, 12), generator=g)
+    save_file({"input_ids": rows, "labels": rows.clone()}, at + "-rows.safetensors")
+    r = subprocess.run([ztrain, "--model", text, "--data", at + "-rows.safetensors", "--steps", "3",
+                        "--lr", "1e-3", "--save", at + "-trained"], capture_output=True, text=True,
+                       timeout=120)
+    said = "ztrain: exit %d: %s" % (r.returncode, r.stderr[-300:]) if r.returncode else zckpt(
+        exe, "convert", "--aux", text, at + "-trained", at + "-new-text", "-q")
+    if said:
+        return [said]
+    whole = load_folder(folder, torch.float32)
+    alone = load_folder(at + "-new-text", torch.float32, AutoModelForCausalLM)
+    whole.model.language_model.load_state_dict(alone.model.state_dict())
+    whole.lm_head.load_state_dict(alone.lm_head.state_dict())
+    whole.save_pretrained(at + "-new")
+    again, before = load_folder(at + "-new", torch.float32), load_folder(folder, torch.float32)
+    with torch.no_grad():
+        a, b, c = (n(input_ids=rows, use_cache=False).logits for n in (again, alone, before))
+    said = [] if torch.equal(a, b) else ["the whole model has other logits for text"]
+    if torch.equal(a, c):
+        said.append("training changed nothing")
+    new = again.state_dict()
+    for n, w in before.state_dict().items():
+        if "language_model" not in n and "lm_head" not in n and not torch.equal(w, new[n]):
+            said.append("%s is another one" % n)
+    return said
+
+
+def parts(exe, ztrain, work, case):
     """(what, check) of a case, in order; each needs the ones before."""
     name = "%s-%s-z%d" % (case[0], "tied" if case[1] else "untied", case[2])
     at = os.path.join(work, name)
@@ -306,13 +337,16 @@ def parts(exe, work, case):
                   ("as DCP", lambda: check_dcp(exe, source, folder, at + "-dcp")),
                   ("language part of the step", lambda: check_language(exe, case, run, at + "-l1")),
                   ("language part of the folder",
-                   lambda: check_language(exe, case, folder, at + "-l2"))]
+                   lambda: check_language(exe, case, folder, at + "-l2"))] + [
+                       ("trained by ztrain",
+                        lambda: check_ztrain(exe, ztrain, folder, at + "-l2", at))] * bool(ztrain)
 
 
 def main():
     ap = argparse.ArgumentParser()
     ap.add_argument("work")
     ap.add_argument("--zckpt", default=os.environ.get("ZCKPT"))
+    ap.add_argument("--ztrain", default=os.environ.get("ZTRAIN"))
     ap.add_argument("--only", default="")
     a = ap.parse_args()
     os.makedirs(a.work, exist_ok=True)
@@ -322,7 +356,7 @@ def main():
     for case in CASES:
         if a.only not in case[0]:
             continue
-        name, todo = parts(a.zckpt, a.work, case)
+        name, todo = parts(a.zckpt, a.ztrain, a.work, case)
         for what, check in todo:
             try:
                 said = check()
