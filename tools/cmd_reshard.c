@@ -10,6 +10,7 @@
 #include "cli_form.h"
 #include "cli_team.h"
 #include "cli_verb.h"
+#include "cmd_reshard_words.h"
 
 static struct {
 	const char *stage, *new_tag, *ds_version, *torch, *device, *layout;
@@ -99,116 +100,6 @@ static int keeps_world(void)
 	       want.reset_optimizer || want.drop_state.n || want.ds_version || want.tp == 1;
 }
 
-/* A destination for a command to try: beside the source. */
-static const char *new_name(const char *src)
-{
-	size_t n = strlen(src);
-
-	while (n > 1 && src[n - 1] == '/')
-		n--;
-	return out_word(cli_format("%.*s-resharded", (int)n, src));
-}
-
-/* The words of the call from the source on, quoted, for a command to try. */
-static char *words_from(const struct args *args, size_t first)
-{
-	char *text = cli_strdup("");
-
-	for (size_t i = first; i < args->rest.n; i++)
-		text = cli_format("%s %s", text, out_word(args->rest.list[i]));
-	if (args->rest.n == first && !args->output)
-		text = cli_strdup(" run run-resharded");
-	else if (args->rest.n == first + 1 && !args->output)
-		text = cli_format("%s %s", text, new_name(args->rest.list[first]));
-	if (args->output)
-		text = cli_format("%s -o %s", text, out_word(args->output));
-	return text;
-}
-
-/* An arrow without quotes: what the shell made of it, and the call that was meant. */
-static int wrong_redirect(const struct words *words, uint64_t from)
-{
-	const char *made = arrow_made_file();
-	uint64_t to = 0;
-	char *rest = cli_strdup(""), *call;
-
-	for (size_t i = 0; i < words->n; i++)
-		rest = cli_format("%s %s", rest, out_word(words->list[i]));
-	if (made && !(to = arrow_number(made)) && words->n == 1)
-		rest = cli_format("%s %s", rest, out_word(made));	/* RUN -> DST */
-	else if (words->n < 2 && !cli_args.output)
-		rest = words->n ? cli_format("%s %s", rest, new_name(words->list[0])) :
-		       cli_strdup(" run run-resharded");
-	if (cli_args.output)
-		rest = cli_format("%s -o %s", rest, out_word(cli_args.output));
-	if (!to)
-		to = from > 1 ? from / 2 : 4;
-	call = from ? cli_format("zckpt reshard '%" PRIu64 "->%" PRIu64 "'%s", from, to, rest) :
-		      cli_format("zckpt reshard --world %" PRIu64 "%s", to, rest);
-	if (made)
-		call = cli_format("rm %s && %s", out_word(made), call);
-	return cli_try(&cmd_reshard, call, "the shell used the '>' of '->' as a redirection%s%s: "
-		       "write the arrow in quotes, 'N->M'", made ? " and made an empty file " : "",
-		       made ? out_name(made) : "");
-}
-
-/* "8-", or "8" "-", or "-" alone, in any place: what is left are the paths. */
-static int check_torn(const struct args *args)
-{
-	struct words words = { 0 };
-	int is_torn = 0;
-	uint64_t from = 0, n;
-
-	for (size_t i = 0; i < args->rest.n; i++) {
-		const char *word = args->rest.list[i];
-		const int is_dash = !strcmp(word, "-") || !strcmp(word, "=");
-
-		is_torn |= is_dash || arrow_is_torn(word);
-		if (arrow_is_torn(word) || arrow_is_number(word, &n))
-			from = strtoull(word, NULL, 10);
-		else if (!is_dash)
-			words_add(&words, word);
-	}
-	return is_torn ? wrong_redirect(&words, from) : 0;
-}
-
-/* Numbers among the paths, as in "8 4 RUN DST" or "RUN DST 4". */
-static int check_numbers(const struct args *args)
-{
-	struct words words = { 0 };
-	uint64_t number[2] = { 0 }, n;
-	size_t found = 0;
-	char *call;
-
-	for (size_t i = 0; i < args->rest.n; i++) {
-		if (arrow_is_number(args->rest.list[i], &n) && found++ < 2)
-			number[found - 1] = n;
-		else
-			words_add(&words, args->rest.list[i]);
-	}
-	if (!found || found > 2 || words.n + (args->output != NULL) < 2)
-		return 0;
-	call = found == 2 ? cli_format("zckpt reshard '%" PRIu64 "->%" PRIu64 "'", number[0],
-				       number[1]) :
-	       cli_format("zckpt reshard --world %" PRIu64, number[0]);
-	for (size_t i = 0; i < words.n; i++)
-		call = cli_format("%s %s", call, out_word(words.list[i]));
-	if (args->output)
-		call = cli_format("%s -o %s", call, out_word(args->output));
-	return cli_try(&cmd_reshard, call, "there is no folder %" PRIu64 "; a number of ranks is "
-		       "--world M or 'N->M'", number[0]);
-}
-
-static int wrong_spec(const struct args *args, const char *word)
-{
-	const char *digits = "0123456789", *to = word + strspn(word, digits);
-	const int n = (int)(to - word), m = (int)strspn(to += strcspn(to, digits), digits);
-
-	return cli_try(&cmd_reshard, cli_format("zckpt reshard '%.*s->%.*s'%s", n, word,
-						m ? m : 1, m ? to : "4", words_from(args, 1)),
-		       "%s: numbers of ranks are written 'N->M'", out_name(word));
-}
-
 /* "8->4" as the first word or as the last: '*first', and how many words from there on count. */
 static int parse_arrow(struct reshard *r, size_t *first, size_t *n)
 {
@@ -242,14 +133,14 @@ static int parse_world(struct reshard *r, size_t *first, size_t *n)
 {
 	const struct args *args = r->verb.args;
 	const char *word = args->rest.n ? args->rest.list[0] : NULL;
-	int status = check_torn(args);
+	int status = reshard_check_torn(args);
 
 	if (!status)
 		status = parse_arrow(r, first, n);
 	if (!status && !r->from && want.world == OPT_UNSET)
-		status = check_numbers(args);
+		status = reshard_check_numbers(args);
 	if (!status && !r->from && word && arrow_is_bad(word))
-		status = wrong_spec(args, word);
+		status = reshard_wrong_spec(args, word);
 	if (status)
 		return status;
 	if (want.world != OPT_UNSET && (!want.world || want.world > MAX_WORLD))
@@ -269,7 +160,7 @@ static int missing_dst(const struct reshard *r)
 		call = cli_format("%s %s", call, cli_argument(cli_args.argv[i]));
 	if (want.world == OPT_UNSET && !r->from && !keeps_world())
 		call = cli_format("%s --world 4", call);
-	return cli_try(&cmd_reshard, cli_format("%s %s", call, new_name(r->verb.dst)),
+	return cli_try(&cmd_reshard, cli_format("%s %s", call, reshard_new_name(r->verb.dst)),
 		       "a destination is missing");
 }
 
@@ -404,7 +295,7 @@ static int check_world(struct reshard *r)
 	cli_say_step(r->verb.args, r->verb.ck);
 	if (!r->opts.world && !keeps_world())
 		return cli_try(&cmd_reshard, cli_format("zckpt reshard --world 4%s",
-							words_from(r->verb.args, 0)),
+							reshard_words_from(r->verb.args, 0)),
 			       "%s has %" PRIu32 " rank%s; give another number of ranks, "
 			       "--world M, or only a new --stage", out_name(info.path),
 			       info.world, out_plural(info.world));
