@@ -320,6 +320,13 @@ static char *shard_call(const struct reshard *r, const char *option)
 			  out_word(r->verb.sources.list[0]), out_word(r->verb.dst));
 }
 
+/* {"model": ..., "optimizer": ...} of torch has training state, or the library says why not. */
+static int is_training_file(const struct reshard *r, const struct ckpt_info *info)
+{
+	return !strcmp(info->format, "torch") &&
+	       (info->tag[0] || out_findings_named(r->verb.ck, "SUBTREE_CHOICE"));
+}
+
 /* Weights alone are no training state; `shard` makes a step of them. */
 static int check_source(struct reshard *r)
 {
@@ -332,6 +339,8 @@ static int check_source(struct reshard *r)
 		return cli_try(&cmd_reshard, shard_call(r, "model-config CONFIG_JSON"),
 			       "%s is of Megatron-Core, whose optimizer states are not resharded; "
 			       "'shard' begins a run with its weights", out_name(sources->list[0]));
+	if (is_training_file(r, &info))
+		return 0;
 	if (sources->n != 1 || out_findings_count(r->verb.ck, CKPT_ERROR) || (strcmp(info.format,
 	    "huggingface") && strcmp(info.format, "safetensors") && strcmp(info.format, "torch")))
 		return 0;

@@ -13,7 +13,8 @@
 #include "formats/torch_pt/ck_pt_plan.h"
 #include "formats/torch_pt/ck_pt_priv.h"
 #include "formats/torch_pt/ck_pt_slim.h"
-#include "formats/torch_pt/ck_pt_training.h"
+#include "formats/torch_pt/ck_pt_step.h"
+#include "libckpt/base/ck_sys.h"
 #include "libckpt/base/ck_text.h"
 
 static int pt_probe(const struct ck_input *in)
@@ -112,47 +113,73 @@ static void judge_rank(const struct ck_pt *pt, const struct ck_input *in, struct
 }
 
 /* A training file's model under its own names, with the moments; else all there is. */
-static int index_model(const struct ck_pt *pt, uint32_t source, const struct ck_input *in,
+static int index_model(struct ck_pt_read *r, uint32_t source, const struct ck_input *in,
 		       struct ck_index *ix, struct ck_findings *f, struct ckpt_err *err)
 {
-	struct ck_pt_training t = { .model = pt->doc.root };
+	const struct ck_pt *pt = r->pt;
+	const char *prefix = NULL;
 	int rc = 0;
 
+	r->t.model = pt->doc.root;
 	if (in->subtree || (in->find_model && !ck_val_get(pt->doc.root, "ds_version")))
-		rc = ck_pt_training_choose(pt, in->subtree, f, &t, err);
+		rc = ck_pt_training_choose(pt, in->subtree, f, &r->t, err);
+	if (!rc && r->t.optimizer)
+		rc = ck_pt_read_names(r, &prefix, err);
 	if (!rc)
-		rc = ck_pt_index_below(pt, t.model, source, &in->limits, ix, f, err);
-	if (!rc && t.key) {
-		ck_hasher_add(ix->fingerprint, t.key, strlen(t.key) + 1);
-		rc = ck_index_add_fact(ix, err, "subtree", "%s", t.key);
+		rc = ck_pt_index_below(pt, r->t.model, source, &in->limits, ix, f, err);
+	if (!rc && r->t.key) {
+		ck_hasher_add(ix->fingerprint, r->t.key, strlen(r->t.key) + 1);
+		rc = ck_index_add_fact(ix, err, "subtree", "%s", r->t.key);
 	}
-	return rc ? rc : ck_pt_training_states(pt, &t, source, ix, f, err);
+	if (!rc && prefix)
+		rc = ck_index_add_fact(ix, err, "wrapper", "%s", prefix);
+	if (!rc)
+		rc = ck_pt_owners_find(pt, &r->t, ix, &r->arena, &r->owners, err);
+	return rc ? rc : ck_pt_owners_add(pt, &r->owners, source, ix, f, err);
+}
+
+/* 'src' is the index's from here on. */
+static int index_file(struct ck_pt_read *r, struct ck_src *src, const struct ck_input *in,
+		      struct ck_index *ix, struct ck_findings *f, struct ckpt_err *err)
+{
+	uint32_t source;
+	int rc = ck_index_add_source(ix, in->path[0], src, -1, &source, err);
+
+	if (!rc)
+		rc = index_model(r, source, in, ix, f, err);
+	if (rc)
+		return rc;
+	if (ix->step >= 0) {
+		ix->tag = ck_arena_printf(&ix->arena, "global_step%" PRId64, ix->step);
+		if (!ix->tag)
+			return ck_fail_nomem(err, "a name", 0);
+	}
+	feed_fingerprint(r->pt, in, ix);
+	judge_part(r->pt, in, f);
+	judge_rank(r->pt, in, f);
+	return 0;
 }
 
 static int pt_index(const struct ck_input *in, struct ck_index *ix, struct ck_findings *f,
 		    struct ckpt_err *err)
 {
+	struct ck_pt_read *r = ck_zalloc(sizeof(*r));
 	struct ck_src *src = NULL;
-	struct ck_pt *pt = NULL;
-	uint32_t source;
-	int rc = ck_src_open(in->pool, in->path[0], &src, err);
+	int rc = r ? ck_src_open(in->pool, in->path[0], &src, err) :
+		     ck_fail_nomem(err, "a file", sizeof(*r));
 
 	if (!rc)
-		rc = ck_pt_open(src, &in->limits, 0, f, &pt, err);
+		rc = ck_pt_open(src, &in->limits, 0, f, &r->pt, err);
 	if (rc) {
 		ck_src_close(src);
+		ck_pt_read_free(r);
 		return rc;
 	}
+	r->arena.limit = in->limits.memory_bytes;
 	ix->format = "torch";
-	rc = ck_index_add_source(ix, in->path[0], src, -1, &source, err);
-	if (!rc)
-		rc = index_model(pt, source, in, ix, f, err);
-	if (!rc) {
-		feed_fingerprint(pt, in, ix);
-		judge_part(pt, in, f);
-		judge_rank(pt, in, f);
-	}
-	ck_pt_close(pt);
+	rc = index_file(r, src, in, ix, f, err);
+	rc = ck_arena_why(&r->arena, rc, in->path[0], err);
+	ck_kept_give(in->kept, rc, r, ck_pt_read_free);
 	return rc;
 }
 
@@ -165,4 +192,6 @@ const struct ck_format ck_format_torch = {
 	.plan = ck_pt_plan,
 	.audit = ck_pt_audit,
 	.slim = ck_pt_slim,
+	.values = ck_pt_values,
+	.read_step = ck_pt_read_step,
 };

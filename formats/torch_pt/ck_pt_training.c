@@ -1,12 +1,7 @@
 /*
  * ck_pt_training.c -- see ck_pt_training.h.
  *
- * Parameters have numbers in an optimizer's state dict, not names: 0, 1, ... over the groups in
- * the order in which they were given to it.  With one group that is the order of
- * model.parameters(), which is the order of the state dict without its buffers and without
- * second names of tied weights.  What is a buffer is not said.  Those of batch norms are
- * known by name and integers are none's parameters; any other makes the counts differ, and
- * then nothing is guessed.
+ * Which entries of the root are the model, its optimizer and its scheduler.
  */
 #include "formats/torch_pt/ck_pt_training.h"
 
@@ -26,6 +21,10 @@ static const char *const model_keys[] = {
 };
 static const char *const optimizer_keys[] = {
 	"optimizer", "optimizer_state_dict", "optimizer_states", "optim", "optim_state_dict", NULL,
+};
+static const char *const scheduler_keys[] = {
+	"lr_scheduler", "scheduler", "lr_scheduler_state_dict", "scheduler_state_dict",
+	"lr_schedulers", NULL,
 };
 
 static bool is_one_of(const char *key, const char *const *list)
@@ -62,15 +61,6 @@ static bool is_state_dict(const struct ck_val *v)
 			return false;
 	}
 	return tensors > 0;
-}
-
-static bool is_optimizer(const struct ck_val *v)
-{
-	struct ck_val *const *item;
-	uint64_t n;
-
-	return ck_val_pairs(ck_val_get(v, "state"), &item, &n) &&
-	       ck_val_seq(ck_val_get(v, "param_groups"), &item, &n);
 }
 
 /*
@@ -355,177 +345,19 @@ int ck_pt_training_choose(const struct ck_pt *pt, const char *subtree, struct ck
 	return rc;
 }
 
-/* ---------------------------------------------------------------- states */
+/* ---------------------------------------------------------------- optimizers */
 
-struct states {
-	const struct ck_pt *pt;
-	const struct ck_val **state;	/* by number: the states of the parameter, or NULL */
-	uint32_t source;
-	struct ck_index *ix;
-	struct ck_findings *f;
-	uint32_t *param;		/* by number: the tensor */
-	uint64_t n;
-};
-
-static int leave_out(const struct states *s, const char *why)
-{
-	if (s->f)
-		ck_findings_add(s->f, CK_FINDING_SUBTREE_CHOICE, ck_src_name(s->pt->src),
-				"the optimizer's states are left out: %s", why);
-	return 0;
-}
-
-static bool is_buffer(const struct ck_index *ix, const struct ck_tensor *t)
-{
-	const char *dot = strrchr(t->name, '.'), *last = dot ? dot + 1 : t->name;
-	const uint8_t type = t->first_state == CK_NONE ? CKPT_I64 : ix->state[t->first_state].dtype;
-
-	return !strcmp(last, "running_mean") || !strcmp(last, "running_var") ||
-	       type == CKPT_I64 || type == CKPT_I32 || type == CKPT_I16 || type == CKPT_I8 ||
-	       type == CKPT_U8 || type == CKPT_BOOL;
-}
-
-/* The parameters of all groups are named (torch 2.6: optimizers made of named_parameters()). */
-static int by_names(struct states *s, struct ck_val *const *group, uint64_t ngroups)
-{
-	for (uint64_t g = 0; g < ngroups; g++) {
-		struct ck_val *const *name, *const *id;
-		uint64_t nnames, n;
-
-		if (!ck_val_seq(ck_val_get(group[g], "param_names"), &name, &nnames) ||
-		    !ck_val_seq(ck_val_get(group[g], "params"), &id, &n) || n != nnames)
-			return 0;
-		for (uint64_t i = 0; i < n; i++) {
-			int64_t number;
-
-			if (!ck_val_int(id[i], &number) || number < 0 ||
-			    (uint64_t)number >= s->n || !ck_val_str(name[i]) ||
-			    !ck_index_find(s->ix, ck_val_str(name[i]), &s->param[number]))
-				return 0;
-		}
-	}
-	return 1;
-}
-
-/* One group: the order of the parameters, if they are as many. */
-static int by_order(struct states *s, struct ck_val *const *group, uint64_t ngroups)
-{
-	struct ck_val *const *id;
-	uint64_t n, params = 0;
-
-	if (ngroups != 1 || !ck_val_seq(ck_val_get(group[0], "params"), &id, &n))
-		return 0;
-	for (uint64_t i = 0; i < n; i++) {
-		int64_t number;
-
-		if (!ck_val_int(id[i], &number) || number != (int64_t)i)
-			return 0;
-	}
-	for (uint32_t i = 0; i < s->ix->ntensors; i++) {
-		const struct ck_tensor *t = &s->ix->tensor[i];
-
-		if (t->role == CKPT_ROLE_ALIAS || is_buffer(s->ix, t))
-			continue;
-		if (params < s->n)
-			s->param[params] = i;
-		params++;
-	}
-	return params == s->n;
-}
-
-static bool has_shape(const struct ck_tensor *t, const struct ck_tensor_ref *r)
-{
-	return t->ndim == r->ndim &&
-	       (!t->ndim || !memcmp(t->shape, r->shape, t->ndim * sizeof(*t->shape)));
-}
-
-/* Every state is as its parameter; steps are numbers. */
-static bool fits(const struct states *s)
-{
-	for (uint64_t i = 0; i < s->n; i++) {
-		struct ck_val *const *item;
-		uint64_t n;
-
-		if (!ck_val_pairs(s->state[i], &item, &n))
-			continue;
-		for (uint64_t k = 0; k < n; k++) {
-			const struct ck_tensor_ref *r = ck_val_tensor(item[2 * k + 1]);
-
-			if (r && r->ndim && !has_shape(&s->ix->tensor[s->param[i]], r))
-				return false;
-		}
-	}
-	return true;
-}
-
-static int add_states(const struct states *s, struct ckpt_err *err)
-{
-	int rc = 0;
-
-	for (uint64_t i = 0; !rc && i < s->n; i++) {
-		struct ck_val *const *item;
-		uint64_t n;
-
-		if (!ck_val_pairs(s->state[i], &item, &n))
-			continue;
-		for (uint64_t k = 0; !rc && k < n; k++) {
-			const char *name = ck_val_str(item[2 * k]);
-			const struct ck_tensor_ref *r = ck_val_tensor(item[2 * k + 1]);
-
-			if (r && name && strcmp(name, "step") && strcmp(name, "weight") &&
-			    has_shape(&s->ix->tensor[s->param[i]], r))
-				rc = ck_pt_add_state(s->pt, r, s->param[i], name, s->source,
-						     s->ix, err);
-		}
-	}
-	return rc;
-}
-
-/* Numbers that the groups name: all that there are. */
-static uint64_t count_params(struct ck_val *const *group, uint64_t ngroups)
-{
-	struct ck_val *const *id;
-	uint64_t n, sum = 0;
-
-	for (uint64_t g = 0; g < ngroups; g++)
-		sum += ck_val_seq(ck_val_get(group[g], "params"), &id, &n) ? n : 0;
-	return sum;
-}
-
-static void take_states(struct states *s, const struct ck_val *state)
+bool ck_pt_training_is_optimizer(const struct ck_val *v)
 {
 	struct ck_val *const *item;
 	uint64_t n;
 
-	if (!ck_val_pairs(state, &item, &n))
-		return;
-	for (uint64_t i = 0; i < n; i++)
-		if (item[2 * i]->kind == CK_VAL_INT && item[2 * i]->u.i >= 0 &&
-		    (uint64_t)item[2 * i]->u.i < s->n)
-			s->state[item[2 * i]->u.i] = item[2 * i + 1];
+	return ck_val_pairs(ck_val_get(v, "state"), &item, &n) &&
+	       ck_val_seq(ck_val_get(v, "param_groups"), &item, &n);
 }
 
-static int leave_unmatched(const struct states *s, uint64_t ngroups)
-{
-	return leave_out(s, ngroups > 1 ?
-			 "its parameters are in several groups and have numbers instead of names" :
-			 "its number of parameters differs from the model's (frozen ones, or "
-			 "buffers among the weights), and they have no names");
-}
-
-static int match(struct states *s, struct ck_val *const *group, uint64_t ngroups,
-		 struct ckpt_err *err)
-{
-	if (!by_names(s, group, ngroups) && !by_order(s, group, ngroups))
-		return leave_unmatched(s, ngroups);
-	if (!fits(s))
-		return leave_out(s, "their shapes differ from those of the parameters");
-	return add_states(s, err);
-}
-
-/* Does an optimizer have states that anyone could miss? */
-static int has_states(const struct ck_pt *pt, const struct ck_val *optimizer, bool *has_out,
-		      struct ckpt_err *err)
+int ck_pt_training_has_states(const struct ck_pt *pt, const struct ck_val *optimizer, bool *has_out,
+			      struct ckpt_err *err)
 {
 	struct search search;
 	int rc = search_init(&search, pt, err);
@@ -536,34 +368,22 @@ static int has_states(const struct ck_pt *pt, const struct ck_val *optimizer, bo
 	return rc;
 }
 
-int ck_pt_training_states(const struct ck_pt *pt, const struct ck_pt_training *t, uint32_t source,
-			  struct ck_index *ix, struct ck_findings *f, struct ckpt_err *err)
+const struct ck_val *ck_pt_training_scheduler(const struct ck_val *root)
 {
-	struct states s = { .pt = pt, .source = source, .ix = ix, .f = f };
-	struct ck_val *const *group = NULL;
-	uint64_t ngroups = 0;
-	bool has = false;
-	int rc = t->optimizer ? has_states(pt, t->optimizer, &has, err) : 0;
+	for (size_t i = 0; scheduler_keys[i]; i++) {
+		const struct ck_val *v = ck_val_get(root, scheduler_keys[i]);
 
-	if (rc || !has)
-		return rc;
-	if (!is_optimizer(t->optimizer))
-		return leave_out(&s, "they are not the state dict of one optimizer");
-	ck_val_seq(ck_val_get(t->optimizer, "param_groups"), &group, &ngroups);
-	s.n = count_params(group, ngroups);
-	if (!s.n)
-		return leave_out(&s, "its groups name no parameters");
-	if (s.n > ix->ntensors)
-		return leave_unmatched(&s, ngroups);
-	s.param = ck_zalloc(s.n * sizeof(*s.param));
-	s.state = ck_zalloc(s.n * sizeof(*s.state));
-	if (s.param && s.state) {
-		take_states(&s, ck_val_get(t->optimizer, "state"));
-		rc = match(&s, group, ngroups, err);
-	} else {
-		rc = ck_fail_nomem(err, "parameters", s.n);
+		if (v && ck_val_at(v, 0) && !ck_val_at(v, 1))
+			v = ck_val_at(v, 0);	/* Lightning: a list, of one as a rule */
+		if (v)
+			return v;
 	}
-	ck_free(s.param);
-	ck_free((void *)s.state);
-	return rc;
+	return NULL;
+}
+
+bool ck_pt_training_is_client(const struct ck_pt_training *t, const char *key,
+			      const struct ck_val *v)
+{
+	return key && v != t->model && !is_one_of(key, model_keys) &&
+	       !is_one_of(key, optimizer_keys) && !is_one_of(key, scheduler_keys);
 }

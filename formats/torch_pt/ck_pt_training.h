@@ -26,13 +26,15 @@ struct ck_pt_training {
 int ck_pt_training_choose(const struct ck_pt *pt, const char *subtree, struct ck_findings *f,
 			  struct ck_pt_training *out, struct ckpt_err *err);
 
-/*
- * Add the optimizer's states to the parameters, which are in the index already, where it is
- * certain whose they are: the groups have names, or there is one group of as many parameters
- * as the model has, in order and of equal shapes.  Else SUBTREE_CHOICE says that they are
- * left out, and why.
- */
-int ck_pt_training_states(const struct ck_pt *pt, const struct ck_pt_training *t, uint32_t source,
-			  struct ck_index *ix, struct ck_findings *f, struct ckpt_err *err);
+/* The state dict of one optimizer of torch.optim: 'state' and 'param_groups'. */
+bool ck_pt_training_is_optimizer(const struct ck_val *v);
+/* Does it have states that anyone could miss?  CKPT_E_NOMEM. */
+int ck_pt_training_has_states(const struct ck_pt *pt, const struct ck_val *optimizer, bool *has_out,
+			      struct ckpt_err *err);
+/* The state dict of the scheduler, or NULL. */
+const struct ck_val *ck_pt_training_scheduler(const struct ck_val *root);
+/* Is the entry 'key' of the root neither the model's nor the optimizer's nor the scheduler's? */
+bool ck_pt_training_is_client(const struct ck_pt_training *t, const char *key,
+			      const struct ck_val *v);
 
 #endif

@@ -22,6 +22,8 @@
 #include "libckpt/step/ck_step.h"
 #include "libckpt/step/ck_step_check.h"
 
+#define NO_TAG "global_step0"	/* of a file whose states belong to no parameter */
+
 struct resharding {
 	struct ckpt *ck;
 	const struct ckpt_reshard_opts *opts;
@@ -57,11 +59,12 @@ static int check_source(struct resharding *r, struct ckpt_err *err)
 	if (!r->driver->read_step)
 		return ck_fail(err, CKPT_E_UNSUPPORTED, r->ck->ix.path, CKPT_NO_OFFSET,
 			       "cannot reshard a checkpoint of format %s; give a step of "
-			       "DeepSpeed, of FSDP or a native one",
+			       "DeepSpeed, of FSDP or a native one, or a training file of torch",
 			       r->ck->ix.format);
 	rc = ck_step_check_world(world_of(r), err);
 	if (!rc)
-		rc = ck_step_check_tag(r->opts->tag ? r->opts->tag : r->ck->ix.tag, err);
+		rc = ck_step_check_tag(r->opts->tag ? r->opts->tag :
+				       r->ck->ix.tag ? r->ck->ix.tag : NO_TAG, err);
 	if (!rc)
 		rc = ck_stated_begin(r->ck, err);
 	if (!rc)

@@ -113,7 +113,7 @@ static void groups_name_no_more_parameters_than_there_are(void **state)
 		T_PKL_PUT(&b, "h\x03");
 	T_PKL_PUT(&b, "euu.");
 	ck = opened(&b);
-	for (uint64_t i = 0; !strstr(f.text, "left out: its parameters"); i++)
+	for (uint64_t i = 0; !strstr(f.text, "left out: its groups"); i++)
 		assert_int_equal(ckpt_finding_get(ck, i, &f, NULL), 0);
 	ckpt_close(ck);
 }
