@@ -150,6 +150,8 @@ static int read_values(const struct en_model *model, const struct ckpt *ck, stru
 		at->samples = -1;
 	else if (!rc)
 		rc = ckpt_value_int(v, "global_samples", &at->samples, err);
+	if (!rc && !at->samples && at->steps)	/* what writers of others' steps put there */
+		at->samples = -1;
 	if (!rc && ckpt_value_int(v, "skipped_steps", &at->skipped, NULL))
 		at->skipped = 0;
 	if (!rc) {
@@ -195,6 +197,33 @@ static int refuse_errors(const struct ckpt *ck, struct ckpt_err *err)
 	return 0;
 }
 
+/* Weights alone would begin a run anew, and the call asks for one that continues. */
+static int refuse_left_out(const struct ckpt *ck, const char *from, struct ckpt_err *err)
+{
+	const char *key, *value;
+
+	for (uint64_t i = 0; !ckpt_fact_get(ck, i, &key, &value, NULL); i++)
+		if (!strcmp(key, "states_left_out"))
+			return ck_fail(err, CKPT_E_UNSUPPORTED, from, CKPT_NO_OFFSET,
+				       "the optimizer's states cannot be given to parameters: %s",
+				       value);
+	return 0;
+}
+
+/* amsgrad divides by the greatest exp_avg_sq so far, which ztrain's AdamW does not keep. */
+static int refuse_amsgrad(const struct ckpt *ck, const char *from, struct ckpt_err *err)
+{
+	const char *key, *value;
+
+	for (uint64_t i = 0; !ckpt_fact_get(ck, i, &key, &value, NULL); i++)
+		if (!strncmp(key, "group.", 6) && strstr(key, ".amsgrad") &&
+		    !strcmp(value, "true"))
+			return ck_fail(err, CKPT_E_UNSUPPORTED, from, CKPT_NO_OFFSET,
+				       "the run used amsgrad (%s true), and ztrain's AdamW has no "
+				       "such option; its next steps would differ", key);
+	return 0;
+}
+
 static int load(const struct en_resume *r, const char *tag, struct en_loaded *out,
 		struct ckpt_err *err)
 {
@@ -209,6 +238,9 @@ static int load(const struct en_resume *r, const char *tag, struct en_loaded *ou
 		return rc;
 	out->resumed = has_moments(r->model, ck);
 	rc = as_damage(refuse_errors(ck, err), err);
+	if (!rc)
+		rc = out->resumed ? refuse_amsgrad(ck, r->from, err) :
+				    refuse_left_out(ck, r->from, err);
 	if (!rc)
 		rc = as_damage(ckpt_load_checks_new(ck, &checks, err), err);
 	if (!rc && out->resumed)

@@ -151,7 +151,8 @@ const struct opt zt_args_run[] = {
 		 "time limit of the save on SIGTERM (30)"),
 	ZT_TEXT("resume", "auto|DIR", args.resume,
 		"resume from the step that 'latest' names in --save (auto) or in DIR; if it is "
-		"damaged, from the newest complete step"),
+		"damaged, from the newest complete step; or from a file of torch.save with model "
+		"and optimizer"),
 	ZT_FLAG("overwrite-steps", args.overwrite,
 		"allow replacing steps of another run in --save; without it the run does not "
 		"start"),

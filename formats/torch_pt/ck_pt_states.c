@@ -483,7 +483,7 @@ int ck_pt_owners_add(const struct ck_pt *pt, const struct ck_pt_owners *o, uint3
 		if (f)
 			ck_findings_add(f, CK_FINDING_SUBTREE_CHOICE, ck_src_name(pt->src),
 					"the optimizer's states are left out: %s", o->why);
-		return 0;
+		return ck_index_add_fact(ix, err, "states_left_out", "%s", o->why);
 	}
 	rc = add_states(pt, o, source, ix, err);
 	mark_frozen(ix);

@@ -79,7 +79,7 @@ static int check_optimizer(const struct ck_pt_read *r, const char *where, struct
 			       "the file has no states of an optimizer (saved before the first "
 			       "step?), and a step needs them" INSTEAD);
 	if (r->owners.why)
-		return ck_fail(err, CKPT_E_INCOMPLETE, where, CKPT_NO_OFFSET,
+		return ck_fail(err, CKPT_E_UNSUPPORTED, where, CKPT_NO_OFFSET,
 			       "the optimizer's states cannot be given to parameters: %s" INSTEAD,
 			       r->owners.why);
 	return 0;
