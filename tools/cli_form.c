@@ -6,11 +6,12 @@
 #include "cli_form.h"
 
 const char *const cli_forms[] = {
-	"deepspeed", "universal", "native", "dcp", "fsdp-ranks", NULL,
+	"deepspeed", "universal", "native", "dcp", "fsdp-ranks", "torch-training", NULL,
 };
 
 static const int form_of[] = {
 	CKPT_TO_DEEPSPEED, CKPT_TO_UNIVERSAL, CKPT_TO_NATIVE, CKPT_TO_DCP, CKPT_TO_FSDP_RANKS,
+	CKPT_TO_TORCH_TRAINING,
 };
 
 const char *cli_form_name(int to)
@@ -27,6 +28,24 @@ int cli_form_find(const char *name)
 		if (!strcmp(name, cli_forms[i]))
 			return form_of[i];
 	return -1;
+}
+
+int cli_form_is_reshards(const char *verb, int argc, char **argv)
+{
+	static const char name[] = "torch-training";
+	const int convert = !strcmp(verb, "convert"), shard = !strcmp(verb, "shard");
+
+	for (int i = 2; i < argc && strcmp(argv[i], "--"); i++) {
+		if (shard && !strcmp(argv[i], "--with-states"))
+			return 1;
+		if (!convert || strncmp(argv[i], "--to", 4))
+			continue;
+		if (argv[i][4] == '=' && !strcmp(argv[i] + 5, name))
+			return 1;
+		if (!argv[i][4] && i + 1 < argc && !strcmp(argv[i + 1], name))
+			return 1;
+	}
+	return 0;
 }
 
 int cli_form_check(const struct command *cmd, int to, const struct form_options *o)

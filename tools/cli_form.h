@@ -18,6 +18,12 @@ struct form_options {
 	const char *torch, *layout, *device;
 };
 
+/*
+ * Does the call of 'verb' ask for what `reshard` does: "convert --to torch-training", "shard
+ * --with-states"?
+ */
+int cli_form_is_reshards(const char *verb, int argc, char **argv);
+
 /* 0, or the status of a call with an option that the form 'to' would pass over. */
 int cli_form_check(const struct command *cmd, int to, const struct form_options *o);
 

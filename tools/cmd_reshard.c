@@ -13,23 +13,26 @@
 #include "cmd_reshard_words.h"
 
 static struct {
-	const char *stage, *new_tag, *ds_version, *torch, *device, *layout;
+	const char *stage, *dtype, *new_tag, *ds_version, *torch, *device, *layout;
 	struct words drop_state;
 	uint64_t world, sub_group_size, ep, tp, pp;
-	int reset_optimizer, to, round_robin;
+	int reset_optimizer, to, round_robin, with_states;
 } want = { .round_robin = -1, .world = OPT_UNSET, .tp = OPT_UNSET,
 	   .pp = OPT_UNSET };
+
+#define FORMS "deepspeed|universal|native|dcp|fsdp-ranks|torch-training"
 
 /* --to: a form; a number was meant as one of ranks. */
 static int set_form(const struct opt_call *call, const struct opt *opt, const char *text)
 {
 	const int form = cli_form_find(text);
 
+	(void)opt;
 	if (form >= 0) {
 		want.to = form;
 		return 0;
 	}
-	return opt_wrong(call, "--to: %s is not one of %s%s%s", out_name(text), opt->value,
+	return opt_wrong(call, "--to: %s is not one of %s%s%s", out_name(text), FORMS,
 			 *text && !text[strspn(text, "0123456789")] ?
 			 "; the number of ranks is --world " : "",
 			 *text && !text[strspn(text, "0123456789")] ? text : "");
@@ -48,9 +51,10 @@ static const struct opt own[] = {
 	{ "ranks", 0, OPT_COUNT, &want.world, "M", "", OPT_HIDDEN },
 	{ "dp", 0, OPT_COUNT, &want.world, "M", "", OPT_HIDDEN },
 	{ "zero-stage", 0, OPT_TEXT, &want.stage, "0|1|2|3|bf16", "", OPT_HIDDEN },
-	{ "to", 0, OPT_OWN, &to_form, "deepspeed|universal|native|dcp|fsdp-ranks",
-	  "form of the result: a DeepSpeed step, or one for any number of ranks: universal, "
-	  "native, or dcp for FSDP; or FSDP's rank files, as verl has them", 0 },
+	{ "to", 0, OPT_OWN, &to_form, "FORM",
+	  "form of the result: a DeepSpeed step (deepspeed), or one for any number of ranks: "
+	  "universal, native, or dcp for FSDP; or FSDP's rank files, as verl has them "
+	  "(fsdp-ranks), or one file of torch.save with model and optimizer (torch-training)", 0 },
 	{ "stage", 0, OPT_TEXT, &want.stage, "0|1|2|3|bf16",
 	  "ZeRO stage (default: the source's)", 0 },
 	{ "ep", 0, OPT_COUNT, &want.ep, "K",
@@ -64,6 +68,10 @@ static const struct opt own[] = {
 	  "assign parameters round robin; --no-round-robin: in order", OPT_NEGATABLE | OPT_RARE },
 	{ "reset-optimizer", 0, OPT_FLAG, &want.reset_optimizer, NULL,
 	  "set moments and their step to zero; keep weights and masters", 0 },
+	{ "dtype", 0, OPT_TEXT, &want.dtype, "bf16|fp32",
+	  "of a torch file with model and optimizer: type of the run's weights; masters keep the "
+	  "file's", OPT_RARE },
+	{ "with-states", 0, OPT_FLAG, &want.with_states, NULL, "", OPT_HIDDEN },
 	{ "drop-state", 0, OPT_COMMAS, &want.drop_state, "PATTERN",
 	  "leave out this optimizer state, such as max_exp_avg_sq", OPT_RARE },
 	{ "ds-version", 0, OPT_TEXT, &want.ds_version, "VERSION",
@@ -202,6 +210,16 @@ static int parse_stage(struct reshard *r)
 	return 0;
 }
 
+static int parse_dtype(struct reshard *r)
+{
+	const char *s = want.dtype;
+
+	r->opts.weight_dtype = s ? (int)ckpt_dtype_parse(s) : 0;
+	if (s && r->opts.weight_dtype != CKPT_BF16 && r->opts.weight_dtype != CKPT_F32)
+		return cli_wrong(&cmd_reshard, "--dtype %s: must be bf16 or fp32", out_name(s));
+	return 0;
+}
+
 /* Options that the form would pass over. */
 static int check_form(void)
 {
@@ -223,6 +241,8 @@ static int parse_options(struct reshard *r)
 
 	if (!status)
 		status = parse_stage(r);
+	if (!status)
+		status = parse_dtype(r);
 	if (!status && (want.ep > MAX_WORLD || (want.ep && want.to)))
 		return cli_wrong(&cmd_reshard, "--ep %" PRIu64 ": %s", want.ep, want.to ?
 				 "it is of DeepSpeed steps, not of other forms (--to)" :

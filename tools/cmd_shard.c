@@ -18,7 +18,7 @@ static struct {
 	const char *lr, *first_lr, *betas, *eps, *weight_decay;
 	struct words frozen, buffer;
 	uint64_t world, sub_group_size, tp, vocab_divisor;
-	int round_robin, groups, to;
+	int round_robin, groups, to, with_states;
 } want = { .round_robin = -1, .world = OPT_UNSET, .tp = OPT_UNSET, .vocab_divisor = OPT_UNSET };
 
 #define MEGATRON CKPT_SHARD_MEGATRON
@@ -65,6 +65,9 @@ static const struct opt own[] = {
 	  "assign parameters round robin; --no-round-robin: in order", OPT_NEGATABLE | OPT_RARE },
 	{ "ds-version", 0, OPT_TEXT, &want.ds_version, "VERSION",
 	  "DeepSpeed version that will load it (default 0.19.8)", OPT_RARE },
+	{ "with-states", 0, OPT_FLAG, &want.with_states, NULL,
+	  "of a torch file with model and optimizer: keep its moments, rates and step (as reshard "
+	  "does, which has the options of the call then)", 0 },
 	{ "new-tag", 0, OPT_TEXT, &want.new_tag, "NAME",
 	  "name of the step in DST (default global_step0)", OPT_RARE },
 	{ "force", 'f', OPT_FLAG, &cli_args.force, NULL, "replace an existing DST", 0 },

@@ -6,6 +6,7 @@
 
 #include "cli_complete.h"
 #include "cli_explain.h"
+#include "cli_form.h"
 #include "cli_meant.h"
 #include "cli_team.h"
 
@@ -191,6 +192,8 @@ static int run(int argc, char **argv)
 	cmd = command_find(argv[1]);
 	if (!cmd)
 		return unknown_command(argv[1]);
+	if (cli_form_is_reshards(cmd->name, argc, argv))
+		cmd = command_find("reshard");
 	if (argc == 3 && !strcmp(argv[2], "help") && access(argv[2], F_OK))
 		return help(argc - 1, argv);
 	status = team_join(cmd, argc, argv);

@@ -14,6 +14,7 @@
 #include "formats/torch_pt/ck_pt_priv.h"
 #include "formats/torch_pt/ck_pt_slim.h"
 #include "formats/torch_pt/ck_pt_step.h"
+#include "formats/torch_pt/ck_pt_write.h"
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/base/ck_text.h"
 
@@ -194,4 +195,5 @@ const struct ck_format ck_format_torch = {
 	.slim = ck_pt_slim,
 	.values = ck_pt_values,
 	.read_step = ck_pt_read_step,
+	.write_step = ck_pt_write_step,
 };

@@ -86,6 +86,8 @@ struct ck_reshard_want {
 	const char *version;	/* DeepSpeed's, "0.16.9"; NULL = the source's */
 	uint32_t torch;		/* that will load it: CK_TORCH(2, 4); 0 = not said */
 	const char *device;	/* of FSDP's mesh, "cuda"; NULL = not said */
+	enum ckpt_dtype weight_dtype;	/* of the weights of a source without masters; 0 = as is */
+	const char *file;	/* of a form that is one file: its name */
 	const char *layout;	/* of DCP: "titan", ... (ckpt_reshard_opts); NULL = the source's */
 	bool whole;		/* slices of tensor parallelism are joined, and stages */
 	bool reset;		/* the optimizer begins anew: states zero, step 0 */

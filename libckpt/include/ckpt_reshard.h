@@ -44,6 +44,9 @@ struct ckpt_reshard_opts {
 	 * that of its model files; CKPT_TO_NATIVE, in files of 'world' ranks; CKPT_TO_DCP, a folder
 	 * of torch.distributed.checkpoint that FSDP loads, likewise; CKPT_TO_FSDP_RANKS, a file of
 	 * FSDP2 for each of 'world' ranks, as verl has them.  For these 0 is the source's world.
+	 * CKPT_TO_TORCH_TRAINING: 'dst' is one file of torch, {"model", "optimizer", ...}, whose
+	 * optimizer is the state dict of torch.optim.AdamW; 'world', 'stage' and 'tag' are not
+	 * used.
 	 */
 	int to;
 	/*
@@ -63,6 +66,11 @@ struct ckpt_reshard_opts {
 	 */
 	const char *layout;
 	uint32_t ep;	/* expert ranks of DeepSpeed's experts; 0 = as the source has them */
+	/*
+	 * Of a training file of torch, to CKPT_TO_DEEPSPEED: the type that the run has its weights
+	 * in, CKPT_BF16 or CKPT_F32; masters keep the file's elements.  0 = as the file has them.
+	 */
+	int weight_dtype;
 };
 
 /* Pinned. */
@@ -71,6 +79,7 @@ struct ckpt_reshard_opts {
 #define CKPT_TO_NATIVE 2
 #define CKPT_TO_DCP 4
 #define CKPT_TO_FSDP_RANKS 5
+#define CKPT_TO_TORCH_TRAINING 10
 
 #define CKPT_RESHARD_RESET 256u	/* optimizer states become zero, their step 0 */
 /*

@@ -26,7 +26,8 @@ static int make_report(const struct ck_step_out *o, const char *dst,
 		return ck_fail_nomem(err, "a report", sizeof(*arena));
 	rep.files = ck_arena_zalloc(arena, (rep.nfiles + 1) * sizeof(*rep.files));
 	for (uint64_t i = 0; rep.files && i < rep.nfiles; i++) {
-		rep.files[i].path = ck_arena_printf(arena, "%s/%s", dst, o->plan->file[i].name);
+		rep.files[i].path = o->is_file ? ck_arena_strdup(arena, dst) :
+				    ck_arena_printf(arena, "%s/%s", dst, o->plan->file[i].name);
 		rep.files[i].bytes = o->plan->file[i].bytes;
 		if (!rep.files[i].path)
 			rep.files = NULL;
@@ -52,9 +53,9 @@ static int run_plan(const struct ck_step_out *o, const char *dst, struct ck_run_
 		    struct ckpt_err *err)
 {
 	struct ckpt_run_opts run;
-	char *step = step_of(o->plan);
+	char *step = o->is_file ? NULL : step_of(o->plan);
 	struct ck_run_to_dst d = {
-		.ck = o->ck, .plan = o->plan, .dst = dst, .is_dir = true, .flags = o->flags,
+		.ck = o->ck, .plan = o->plan, .dst = dst, .is_dir = !o->is_file, .flags = o->flags,
 		.run = &run, .part = o->part, .nparts = o->nparts,
 		.fingerprint = ck_hasher_sum(o->ck->ix.fingerprint), .step = step,
 		.step_is_fixed = o->step_is_fixed, .driver = o->ck->formats->step,
@@ -62,7 +63,8 @@ static int run_plan(const struct ck_step_out *o, const char *dst, struct ck_run_
 	int rc;
 
 	ck_run_opts_fill(o->run, &run);
-	rc = step ? ck_outputs_at(o->ck->formats->folder, dst, &d.is_ours, err) :
+	rc = o->is_file ? 0 :
+	     step ? ck_outputs_at(o->ck->formats->folder, dst, &d.is_ours, err) :
 		    ck_fail_nomem(err, "a file name", 0);
 	if (!rc)
 		rc = ck_run_to_dst(&d, stats, err);

@@ -15,6 +15,7 @@ struct ck_step_out {
 	unsigned flags;			/* CKPT_WRITE_* */
 	const struct ckpt_run_opts *run;	/* may be NULL */
 	uint32_t part, nparts;
+	bool is_file;			/* 'dst' is one file, not a folder with steps */
 	bool step_is_fixed;		/* the step's name is the format's, not the caller's */
 	double began;			/* ck_clock_seconds() and bytes read when the verb began; */
 	uint64_t read_before;		/* began 0 = now */

@@ -11,6 +11,7 @@
 #include "libckpt/base/ck_clock.h"
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
+#include "libckpt/base/ck_text.h"
 #include "libckpt/format/ck_format.h"
 #include "libckpt/format/ck_plan.h"
 #include "libckpt/io/ck_fs.h"
@@ -46,6 +47,8 @@ static int stop_on_findings(const struct resharding *r, struct ckpt_err *err)
 /* Forms for any number of ranks: the source's is as good as another. */
 static uint32_t world_of(const struct resharding *r)
 {
+	if (r->opts->to == CKPT_TO_TORCH_TRAINING)
+		return 1;
 	return !r->opts->world && r->opts->to ? r->ck->ix.world : r->opts->world;
 }
 
@@ -61,6 +64,10 @@ static int check_source(struct resharding *r, struct ckpt_err *err)
 			       "cannot reshard a checkpoint of format %s; give a step of "
 			       "DeepSpeed, of FSDP or a native one, or a training file of torch",
 			       r->ck->ix.format);
+	if (r->opts->weight_dtype && (!r->driver->has_subtrees || r->opts->to))
+		return ck_fail(err, CKPT_E_USAGE, r->ck->ix.path, CKPT_NO_OFFSET,
+			       "a type of weights applies to a training file of torch that becomes "
+			       "a DeepSpeed step; other steps keep their types");
 	rc = ck_step_check_world(world_of(r), err);
 	if (!rc)
 		rc = ck_step_check_tag(r->opts->tag ? r->opts->tag :
@@ -94,6 +101,11 @@ static int check_options(struct resharding *r, struct ckpt_err *err)
 	if (r->opts->layout && r->opts->to != CKPT_TO_DCP)
 		return ck_fail(err, CKPT_E_USAGE, r->opts->layout, CKPT_NO_OFFSET,
 			       "a layout applies to DCP output only (--to dcp)");
+	if (r->opts->to == CKPT_TO_TORCH_TRAINING && !ck_ends_with(r->dst, ".pth") &&
+	    !ck_ends_with(r->dst, ".pt") && !ck_ends_with(r->dst, ".bin"))
+		return ck_fail(err, CKPT_E_USAGE, r->dst, CKPT_NO_OFFSET,
+			       "a training file of torch is one file: give a name that ends in "
+			       ".pth, .pt or .bin");
 	if (r->opts->ep && r->opts->to != CKPT_TO_DEEPSPEED)
 		return ck_fail(err, CKPT_E_USAGE, r->ck->ix.path, CKPT_NO_OFFSET,
 			       "expert ranks are DeepSpeed's, and apply to its steps only "
@@ -130,7 +142,8 @@ static const struct ck_format *target_of(const struct resharding *r)
 	return r->opts->to == CKPT_TO_UNIVERSAL ? f->universal :
 	       r->opts->to == CKPT_TO_NATIVE ? f->native :
 	       r->opts->to == CKPT_TO_DCP ? f->dcp :
-	       r->opts->to == CKPT_TO_FSDP_RANKS ? f->ranks : f->step;
+	       r->opts->to == CKPT_TO_FSDP_RANKS ? f->ranks :
+	       r->opts->to == CKPT_TO_TORCH_TRAINING ? f->pickles : f->step;
 }
 
 static int lay_out(const struct ck_input *in, void *arg, struct ckpt_err *err)
@@ -145,7 +158,8 @@ static int lay_out(const struct ck_input *in, void *arg, struct ckpt_err *err)
 		.drop = r->opts->drop_states,
 		.reset = (r->opts->flags & CKPT_RESHARD_RESET) != 0,
 		.whole = (r->opts->flags & CKPT_RESHARD_WHOLE) != 0,
-		.in_place = is_in_place(r),
+		.in_place = is_in_place(r), .file = ck_fs_base(r->dst),
+		.weight_dtype = (enum ckpt_dtype)r->opts->weight_dtype,
 	};
 
 	return ck_step_convert(r->driver, in, &r->ck->ix, &want, &r->plan, &r->ck->findings, err);
@@ -169,6 +183,7 @@ int ck_reshard(struct ckpt *ck, const char *dst, const struct ckpt_reshard_opts 
 		.ck = ck, .plan = &r.plan, .dst = dst, .flags = opts->flags, .run = opts->run,
 		.part = opts->part, .nparts = opts->nparts, .began = ck_clock_seconds(),
 		.read_before = ck_fdpool_bytes(ck->pool),
+		.is_file = opts->to == CKPT_TO_TORCH_TRAINING,
 	};
 	int rc;
 

@@ -318,6 +318,8 @@ int ck_step_convert(const struct ck_format *source, const struct ck_input *in,
 
 	if (!rc)
 		rc = source->read_step(in, ix, f, &step, err);
+	if (!rc && want->weight_dtype)
+		step.weight_dtype = want->weight_dtype;
 	if (!rc && step.parallel &&
 	    (want->whole || step.only_whole ||
 	     (want->target != source && !want->target->takes_parallel)))

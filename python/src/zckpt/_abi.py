@@ -143,6 +143,7 @@ CKPT_TO_UNIVERSAL = 1
 CKPT_TO_NATIVE = 2
 CKPT_TO_DCP = 4
 CKPT_TO_FSDP_RANKS = 5
+CKPT_TO_TORCH_TRAINING = 10
 CKPT_RESHARD_RESET = 256
 CKPT_RESHARD_WHOLE = 512
 CKPT_SHARD_DEEPSPEED = 0
@@ -585,6 +586,7 @@ ckpt_reshard_opts._fields_ = [
     ("device", c_char_p),
     ("layout", c_char_p),
     ("ep", c_uint32),
+    ("weight_dtype", c_int),
 ]
 ckpt_shard_opts._fields_ = [
     ("size", c_size_t),

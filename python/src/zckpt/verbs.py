@@ -143,7 +143,8 @@ def convert(src: Source, dst: Path, *, dtype: Any = None, states: Names = None, 
 
 
 _TO = {"deepspeed": abi.CKPT_TO_DEEPSPEED, "universal": abi.CKPT_TO_UNIVERSAL, "native": abi.CKPT_TO_NATIVE,
-       "dcp": abi.CKPT_TO_DCP, "fsdp-ranks": abi.CKPT_TO_FSDP_RANKS}
+       "dcp": abi.CKPT_TO_DCP, "fsdp-ranks": abi.CKPT_TO_FSDP_RANKS,
+       "torch-training": abi.CKPT_TO_TORCH_TRAINING}
 
 
 def _stage(stage: Union[int, str, None]) -> int:
