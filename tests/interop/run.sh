@@ -204,6 +204,9 @@ else
 	echo "== interop: ztrain: skipped: no ztrain with MPI at $ZTRAIN"
 	skipped=$((skipped + 1))
 fi
+part "training files of torch, to DeepSpeed and ztrain and back" \
+	"$python" "$here/training_files.py" "$work/training-files" --zckpt "$ZCKPT" \
+	--ztrain "$ZTRAIN" --fixtures "$ZCKPT_FIXTURES"
 part "memory estimates, by DeepSpeed and transformers" \
 	"$python" "$here/plan_cases.py" "$work/plans"
 part "values of configurations, by PyYAML, hjson and pydantic" \

@@ -1,0 +1,405 @@
+"""Training files of torch, {"model", "optimizer", ...}: to ZeRO steps, to ztrain, and back.
+
+    training_files.py WORK [--zckpt PATH] [--ztrain PATH --fixtures DIR]
+
+torch trains a small net and saves, in the forms that people use (AdamW, Adam, amsgrad, fused, groups
+with and without decay, names in the groups, prefixes of wrappers, tied and frozen parameters, one
+without dimensions, bf16 weights, other keys). For each file:
+
+  1. zckpt names every state as torch has it; verify --full finds nothing
+  2. shard --with-states and reshard make ZeRO steps of 1 to 3 ranks, stages 1 to 3; and each of the
+     other forms; convert --to torch-training of all of them has the file's bits
+  3. torch loads that file into a new net and AdamW, and the next step equals, bit for bit
+  4. stock DeepSpeed resumes the ZeRO step: masters, moments and counts are the file's
+  5. ztrain resumes a file of transformers at 1 and 2 ranks, stages 0 to 3; its losses are torch's
+Files whose states cannot be given to parameters, and damaged ones, are refused.
+"""
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+import torch
+import torch.nn as nn
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+PASSED, FAILED = [0], [0]
+
+
+class Net(nn.Module):
+    def __init__(self, scalar=False, tied=False):
+        super().__init__()
+        self.embed = nn.Embedding(11, 8)
+        self.up = nn.Linear(8, 24)
+        self.norm = nn.LayerNorm(24)
+        self.batch = nn.BatchNorm1d(24)
+        self.down = nn.Linear(24, 8)
+        self.head = nn.Linear(8, 11, bias=False)
+        self.scale = nn.Parameter(torch.tensor(1.5)) if scalar else 1.0
+        if tied:
+            self.head.weight = self.embed.weight
+
+    def forward(self, x):
+        h = self.batch(self.norm(torch.tanh(self.up(self.embed(x)))))
+        return self.head(self.down(h) * self.scale)
+
+
+def step(net, opt, seed):
+    g = torch.Generator().manual_seed(seed)
+    x, y = torch.randint(0, 11, (16,), generator=g), torch.randint(0, 11, (16,), generator=g)
+    loss = nn.functional.cross_entropy(net(x).float(), y)
+    loss.backward()
+    opt.step()
+    opt.zero_grad()
+    return loss.item()
+
+
+def is_undecayed(name):
+    return name.endswith("bias") or "norm" in name or "batch" in name or name == "scale"
+
+
+def groups_of(net, kind):
+    named = [(n, p) for n, p in net.named_parameters() if p.requires_grad]
+    if kind == "two":
+        return [{"params": [p for n, p in named if not is_undecayed(n)], "weight_decay": 0.125},
+                {"params": [p for n, p in named if is_undecayed(n)], "weight_decay": 0.0}]
+    return named if kind == "names" else [p for _, p in named]
+
+
+# name: net, class, options, groups, key of the model, of the optimizer, prefix, dtype
+FORMS = {
+    "adamw": ({}, torch.optim.AdamW, {}, "one", "model", "optimizer", "", None),
+    "adam": ({}, torch.optim.Adam, {}, "one", "model_state_dict", "optimizer_state_dict", "", None),
+    "amsgrad": ({}, torch.optim.AdamW, {"amsgrad": True}, "one", "module", "optim", "", None),
+    "fused": ({}, torch.optim.AdamW, {"fused": True}, "two", "model", "optimizer", "", None),
+    "two": ({}, torch.optim.AdamW, {}, "two", "state_dict", "optimizer", "module.", None),
+    "names": ({"tied": True}, torch.optim.AdamW, {}, "names", "model", "optim_state_dict",
+              "_orig_mod.", None),
+    "scalar": ({"scalar": True}, torch.optim.AdamW, {}, "two", "model", "optimizer",
+               "module._orig_mod.", None),
+    "bf16": ({}, torch.optim.AdamW, {}, "one", "model", "optimizer", "", torch.bfloat16),
+}
+
+
+def make(form, seed=7):
+    net_of, cls, options, groups, _, _, _, dtype = FORMS[form]
+    torch.manual_seed(seed)
+    net = Net(**net_of)
+    if dtype:
+        net.to(dtype)
+    return net, cls(groups_of(net, groups), lr=0.01, betas=(0.875, 0.96875), eps=1e-7, **options)
+
+
+def trained(form):
+    net, opt = make(form)
+    sched = torch.optim.lr_scheduler.StepLR(opt, 2)
+    for s in range(3):
+        step(net, opt, s)
+        sched.step()
+    return net, opt, sched
+
+
+def save(form, path):
+    _, _, _, _, model, optimizer, prefix, _ = FORMS[form]
+    net, opt, sched = trained(form)
+    torch.save({model: {prefix + k: v for k, v in net.state_dict().items()},
+                optimizer: opt.state_dict(), "scheduler": sched.state_dict(), "epoch": 2,
+                "args": {"lr": 0.01, "name": form}, "rng": torch.get_rng_state()}, path)
+    return net, opt
+
+
+def run(*words, fails=None, cwd=None):
+    done = subprocess.run([str(w) for w in words], capture_output=True, text=True, cwd=cwd,
+                          timeout=300)
+    said = done.stdout + done.stderr
+    if fails is None and done.returncode:
+        raise RuntimeError("%s: exit %d: %s" % (" ".join(map(str, words)), done.returncode, said))
+    if fails is not None and (not done.returncode or fails not in said):
+        raise RuntimeError("%s: exit %d, not refused by '%s': %s" %
+                           (" ".join(map(str, words)), done.returncode, fails, said))
+    return said
+
+
+def case(name, f, *args):
+    try:
+        f(*args)
+    except Exception as e:        # noqa: BLE001: every failure is counted and named
+        FAILED[0] += 1
+        print("FAILED %s: %s: %s" % (name, type(e).__name__, e), flush=True)
+    else:
+        PASSED[0] += 1
+        print("passed %s" % name, flush=True)
+
+
+# ------------------------------------------------------------------ the file itself
+def by_name(net, opt):
+    names = {id(p): n for n, p in net.named_parameters()}
+    return {names[id(p)]: opt.state[p] for g in opt.param_groups for p in g["params"]}
+
+
+def named(zckpt, path, net, opt):
+    shown = json.loads(run(zckpt, "inspect", "--json", "-v", path))
+    text = json.dumps(shown)
+    for name, states in by_name(net, opt).items():
+        for state in states:
+            want = name in text and (state == "step" or state in text)
+            assert want, "%s of %s is not shown" % (state, name)
+    assert shown["step"] == 3, shown["step"]
+    run(zckpt, "verify", "--full", path)
+
+
+# ------------------------------------------------------------------ back to torch
+def same(a, b, what):
+    assert a.dtype == b.dtype and a.shape == b.shape and torch.equal(a, b), \
+        "%s differs: %s %s, %s %s" % (what, a.dtype, tuple(a.shape), b.dtype, tuple(b.shape))
+
+
+def loads(path, form):
+    """A new net and optimizer that load it have the run's next step."""
+    old, opt, _ = trained(form)
+    file = torch.load(path, weights_only=True)
+    assert file["epoch"] == 2 and file["args"]["name"] == form, list(file)
+    assert file["step"] == 3 and file["lr_scheduler"]["last_epoch"] == 3, list(file)
+    new, fresh = make(form, seed=8)
+    new.load_state_dict(file["model"])
+    fresh.load_state_dict(file["optimizer"])
+    a, b = by_name(old, opt), by_name(new, fresh)
+    assert set(a) == set(b)
+    for name in a:
+        assert set(a[name]) == set(b[name]), (name, set(a[name]), set(b[name]))
+        for state in a[name]:
+            same(torch.as_tensor(a[name][state]), torch.as_tensor(b[name][state]),
+                 name + " " + state)
+    for g, h in zip(opt.param_groups, fresh.param_groups):
+        for key in ("lr", "betas", "eps", "weight_decay", "amsgrad"):
+            assert g[key] == h[key], (key, g[key], h[key])
+    la, lb = step(old, opt, 9), step(new, fresh, 9)
+    assert la == lb, (la, lb)
+    for name, p in old.state_dict().items():
+        same(p, new.state_dict()[name], "after the next step: " + name)
+
+
+def there_and_back(zckpt, path, form, work):
+    out = os.path.join(work, form)
+    for world, stage in ((2, 1), (3, 2), (2, 3)):
+        d = "%s-%d-%d" % (out, world, stage)
+        run(zckpt, "shard", path, d, "--world", world, "--stage", stage, "--with-states")
+        run(zckpt, "verify", "--full", d)
+        run(zckpt, "convert", "--to", "torch-training", d, d + ".pth")
+        loads(d + ".pth", form)
+    d = out + "-0"
+    run(zckpt, "reshard", "--world", 2, "--stage", "0", path, d)
+    run(zckpt, "convert", "--to", "torch-training", d, d + ".pth")
+    loads(d + ".pth", form)
+    for to in ("universal", "native", "dcp", "fsdp-ranks"):
+        d = out + "-" + to
+        run(zckpt, "reshard", "--to", to, "--world", 2, path, d)
+        run(zckpt, "convert", "--to", "torch-training", d, d + ".pth")
+        loads(d + ".pth", form)
+    run(zckpt, "convert", "--to", "torch-training", path, out + "-same.pth")
+    loads(out + "-same.pth", form)
+
+
+# ------------------------------------------------------------------ refused
+def refused(zckpt, work):
+    torch.manual_seed(1)
+    net = Net()
+    cut = [p for n, p in net.named_parameters() if n != "norm.weight"]
+    opt = torch.optim.AdamW(cut, lr=0.01)
+    for s in range(2):
+        step(net, opt, s)
+    path = os.path.join(work, "ambiguous.pth")
+    torch.save({"model": net.state_dict(), "optimizer": opt.state_dict()}, path)
+    run(zckpt, "reshard", "--world", 2, path, path + ".d",
+        fails="it has 9 parameters in 1 group, by number and without names, the model has 10")
+    # with names it is certain
+    opt = torch.optim.AdamW([(n, p) for n, p in net.named_parameters() if n != "norm.weight"])
+    step(net, opt, 3)
+    torch.save({"model": net.state_dict(), "optimizer": opt.state_dict()}, path)
+    said = run(zckpt, "reshard", "--world", 2, "--stage", 3, path, path + ".n")
+    assert "written as frozen" in said, said
+    run(zckpt, "verify", "--full", path + ".n")
+    # two models' states
+    other = nn.Linear(5, 3)
+    opt = torch.optim.AdamW(other.parameters())
+    other(torch.ones(2, 5)).sum().backward()
+    opt.step()
+    torch.save({"model": net.state_dict(), "optimizer": opt.state_dict()}, path)
+    run(zckpt, "reshard", "--world", 2, path, path + ".o", fails="it has 2 parameters in 1 group")
+    # before the first step; weights alone
+    torch.save({"model": net.state_dict(), "optimizer": torch.optim.AdamW(
+        net.parameters()).state_dict()}, path)
+    run(zckpt, "shard", path, path + ".e", "--world", 2, "--stage", 2, "--with-states",
+        fails="weights and no training state")
+    torch.save(net.state_dict(), path)
+    run(zckpt, "reshard", "--world", 2, path, path + ".w", fails="weights and no training state")
+
+
+def damaged(zckpt, path, work):
+    data = open(path, "rb").read()
+    for i, n in enumerate((len(data) // 2, len(data) - 1, 700, 40)):
+        bad = os.path.join(work, "cut%d.pth" % i)
+        open(bad, "wb").write(data[:n])
+        run(zckpt, "reshard", "--world", 2, bad, bad + ".d", fails="cut%d.pth" % i)
+    missed = 0
+    for i in range(40):
+        at = (i * 2654435761) % len(data)
+        bad = os.path.join(work, "flip.pth")
+        open(bad, "wb").write(data[:at] + bytes([data[at] ^ 0x10]) + data[at + 1:])
+        shutil.rmtree(bad + ".d", ignore_errors=True)
+        done = subprocess.run([zckpt, "reshard", "--world", "2", bad, bad + ".d"],
+                              capture_output=True, text=True, timeout=60)
+        if done.returncode < 0 or done.returncode > 8:
+            raise RuntimeError("byte %d: exit %d: %s" % (at, done.returncode, done.stderr))
+        missed += not done.returncode
+    assert missed < 40, "no flip was found"
+
+
+# ------------------------------------------------------------------ DeepSpeed
+def deepspeed_worker(folder, path, form, dtype, stage):
+    def work(rank, world):
+        import deepspeed
+        import dsrank
+        net, opt = make(form, seed=8)
+        cfg = {"train_batch_size": 2 * world, "train_micro_batch_size_per_gpu": 2,
+               "zero_optimization": {"stage": stage, "overlap_comm": False},
+               "zero_allow_untested_optimizer": True, "zero_force_ds_cpu_optimizer": False,
+               "steps_per_print": 10 ** 6}
+        if dtype == "bf16":
+            cfg["bf16"] = {"enabled": True}
+            net.to(torch.bfloat16)
+        engine = deepspeed.initialize(model=net, optimizer=opt, config=cfg,
+                                      dist_init_required=False)[0]
+        engine.load_checkpoint(folder)
+        state = dsrank.gather(engine, net)
+        file = torch.load(path, weights_only=True)
+        weights = file[FORMS[form][4]]
+        prefix = FORMS[form][6]
+        said = []
+        old, o = make(form)
+        o.load_state_dict(file[FORMS[form][5]])
+        for name, states in by_name(old, o).items():
+            want = {"exp_avg": states["exp_avg"], "exp_avg_sq": states["exp_avg_sq"],
+                    "master": weights[prefix + name]}
+            for what, w in want.items():
+                got = state.get(name + "|" + what)
+                if got is None and what == "master" and dtype == "fp32":
+                    got = state.get(name + "|weight")
+                if got is None or not torch.equal(got.float().reshape(w.shape), w.float()):
+                    said.append("%s|%s" % (name, what))
+        if engine.global_steps != 3:
+            said.append("global_steps %d" % engine.global_steps)
+        base = getattr(engine.optimizer, "optimizer", engine.optimizer)
+        for s in base.state.values():
+            if float(s.get("step", 3)) != 3:
+                said.append("step %s" % s.get("step"))
+        return said
+    return work
+
+
+def deepspeed_resumes(zckpt, path, form, dtype, stage, world, work):
+    import dsrank
+    d = os.path.join(work, "ds-%s-%s-%d" % (form, dtype, stage))
+    run(zckpt, "shard", path, d, "--world", world, "--stage", stage, "--with-states", "--dtype",
+        dtype)
+    said = dsrank.fork_ranks(world, deepspeed_worker(d, path, form, dtype, stage))
+    assert not any(said), said
+
+
+# ------------------------------------------------------------------ ztrain
+def ztrain_resumes(zckpt, ztrain, fixtures, work):
+    from transformers import AutoModelForCausalLM
+    folder = os.path.join(fixtures, "model", "models", "llama3_tied")
+    ids = torch.randint(0, 257, (64, 32), generator=torch.Generator().manual_seed(0))
+    rows = os.path.join(work, "rows.jsonl")
+    with open(rows, "w") as f:
+        for r in ids.tolist():
+            f.write(json.dumps({"input_ids": r}) + "\n")
+    net = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32,
+                                               attn_implementation="eager")
+    opt = torch.optim.AdamW(net.parameters(), lr=1e-3, betas=(0.9, 0.95), weight_decay=0.1)
+    path, losses = os.path.join(work, "hf.pth"), []
+    for s in range(6):
+        x = ids[8 * s:8 * s + 8]
+        loss = net(input_ids=x, labels=x).loss
+        loss.backward()
+        nn.utils.clip_grad_norm_(net.parameters(), 1.0)
+        opt.step()
+        opt.zero_grad()
+        losses.append(loss.item())
+        if s == 2:
+            torch.save({"model": net.state_dict(), "optimizer": opt.state_dict(), "epoch": 0,
+                        "step": 3}, path)
+    for world, stage in ((1, 0), (1, 2), (2, 1), (2, 3)):
+        cfg = os.path.join(work, "ds%d.json" % stage)
+        with open(cfg, "w") as f:
+            json.dump({"train_batch_size": 8, "train_micro_batch_size_per_gpu": 4,
+                       "gradient_clipping": 1.0, "zero_optimization": {"stage": stage},
+                       "optimizer": {"type": "AdamW", "params": {
+                           "lr": 1e-3, "betas": [0.9, 0.95], "weight_decay": 0.1}}}, f)
+        log = os.path.join(work, "log-%d-%d.jsonl" % (world, stage))
+        words = [ztrain, "--model", folder, "--config", cfg, "--data", rows, "--resume", path,
+                 "--steps", 6, "--log", log, "--save", log + ".run"]
+        if world > 1:
+            words = [os.path.join(HERE, "..", "lib", "run", "mpirun"), "-n", world] + words
+        run(*words)
+        got = [json.loads(line) for line in open(log)]
+        got = [r["loss"] for r in got if "loss" in r and "step" in r]
+        assert len(got) == 3, got
+        for a, b in zip(got, losses[3:]):
+            assert abs(a - b) < 2e-5, (world, stage, got, losses)
+        back = log + ".pth"
+        run(zckpt, "convert", "--to", "torch-training", log + ".run", back)
+        file = torch.load(back, weights_only=True)
+        new = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+        o = torch.optim.AdamW(new.parameters())
+        new.load_state_dict(file["model"])
+        o.load_state_dict(file["optimizer"])
+        for (n, p), q in zip(net.named_parameters(), new.parameters()):
+            assert torch.allclose(p, q, atol=1e-4), n
+            assert torch.allclose(opt.state[p]["exp_avg"], o.state[q]["exp_avg"], atol=1e-4), n
+        assert o.param_groups[0]["weight_decay"] == 0.1 and float(o.state[q]["step"]) == 6
+
+
+def main():
+    a = argparse.ArgumentParser()
+    a.add_argument("work")
+    a.add_argument("--zckpt", default="zckpt")
+    a.add_argument("--ztrain")
+    a.add_argument("--fixtures")
+    a.add_argument("--only", default="")
+    o = a.parse_args()
+    shutil.rmtree(o.work, ignore_errors=True)
+    os.makedirs(o.work)
+    import dsrank
+    dsrank.prepare()    # it sets the number of threads, on which sums depend
+    cases = []
+    for form in FORMS:
+        path = os.path.join(o.work, form + ".pth")
+        net, opt = save(form, path)
+        cases.append((form + ": names", named, o.zckpt, path, net, opt))
+        cases.append((form + ": there and back", there_and_back, o.zckpt, path, form, o.work))
+    first = os.path.join(o.work, "adamw.pth")
+    cases.append(("refused", refused, o.zckpt, o.work))
+    cases.append(("damaged", damaged, o.zckpt, first, o.work))
+    for form, dtype, stage, world in (("adamw", "fp32", 1, 2), ("fused", "bf16", 2, 2),
+                                      ("two", "bf16", 3, 2), ("adamw", "fp32", 3, 1),
+                                      ("bf16", "bf16", 1, 2)):
+        path = os.path.join(o.work, form + ".pth")
+        cases.append(("DeepSpeed: %s in %s, stage %d, %d ranks" % (form, dtype, stage, world),
+                      deepspeed_resumes, o.zckpt, path, form, dtype, stage, world, o.work))
+    if o.ztrain and os.access(o.ztrain, os.X_OK) and \
+            os.path.isdir(os.path.join(o.fixtures or "", "model")):
+        cases.append(("ztrain", ztrain_resumes, o.zckpt, o.ztrain, o.fixtures, o.work))
+    for c in cases:
+        if o.only in c[0]:
+            case(*c)
+    print("%d passed, %d failed, 0 skipped" % (PASSED[0], FAILED[0]))
+    return 1 if FAILED[0] or not PASSED[0] else 0
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, HERE)
+    sys.exit(main())
