@@ -426,16 +426,19 @@ static int add_states(const struct ck_pt *pt, const struct ck_pt_owners *o, uint
 }
 
 /*
- * A tensor that no group has, with the name of a weight: frozen.  Others may be buffers.
+ * Tensors that no group has: buffers; with the name of a weight frozen; others may be either.
  */
-static void mark_frozen(struct ck_index *ix)
+static void mark_others(struct ck_index *ix)
 {
 	for (uint32_t i = 0; i < ix->ntensors; i++) {
 		struct ck_tensor *t = &ix->tensor[i];
 		const char *dot = strrchr(t->name, '.'), *last = dot ? dot + 1 : t->name;
 
-		if (t->role == CKPT_ROLE_PLAIN && !is_buffer(ix, t) &&
-		    (!strcmp(last, "weight") || !strcmp(last, "bias")))
+		if (t->role != CKPT_ROLE_PLAIN)
+			continue;
+		if (is_buffer(ix, t))
+			t->role = CKPT_ROLE_BUFFER;
+		else if (!strcmp(last, "weight") || !strcmp(last, "bias"))
 			t->role = CKPT_ROLE_FROZEN;
 	}
 }
@@ -486,6 +489,6 @@ int ck_pt_owners_add(const struct ck_pt *pt, const struct ck_pt_owners *o, uint3
 		return ck_index_add_fact(ix, err, "states_left_out", "%s", o->why);
 	}
 	rc = add_states(pt, o, source, ix, err);
-	mark_frozen(ix);
+	mark_others(ix);
 	return rc ? rc : add_facts(pt, o, ix, err);
 }

@@ -49,7 +49,9 @@ static uint32_t world_of(const struct resharding *r)
 {
 	if (r->opts->to == CKPT_TO_TORCH_TRAINING)
 		return 1;
-	return !r->opts->world && r->opts->to ? r->ck->ix.world : r->opts->world;
+	if (!r->opts->world && r->opts->to)
+		return r->ck->ix.world ? r->ck->ix.world : 1;	/* a file of torch has none */
+	return r->opts->world;
 }
 
 static int check_source(struct resharding *r, struct ckpt_err *err)
