@@ -86,6 +86,7 @@ struct ck_input ck_ckpt_input(struct ckpt *ck)
 	return (struct ck_input){
 		.path = ck->path, .npaths = ck->npaths, .tag = ck->tag, .threads = ck->threads,
 		.limits = ck->limits, .pool = ck->pool, .formats = ck->formats, .kept = &ck->kept,
+		.find_model = true,
 	};
 }
 
@@ -128,7 +129,6 @@ int ck_ckpt_open(const struct ck_formats *formats, const char *const *paths, siz
 		in.tp_rules = o.tp_rules;
 		in.vocab_size = o.vocab_size;
 		in.find_states = o.find_states;
-		in.find_model = true;
 		if (!o.keep_values)
 			in.kept = NULL;
 		rc = ck_format_open(&in, &ck->ix, &ck->findings, err);

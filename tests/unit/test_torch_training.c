@@ -11,6 +11,8 @@
 #include <cmocka.h>
 
 #include "libckpt/include/ckpt.h"
+#include "libckpt/include/ckpt_convert.h"
+#include "libckpt/include/ckpt_reshard.h"
 #include "tests/lib/archive/t_pt.h"
 #include "tests/lib/fs/t_dir.h"
 #include "tests/lib/fs/t_files.h"
@@ -118,12 +120,96 @@ static void groups_name_no_more_parameters_than_there_are(void **state)
 	ckpt_close(ck);
 }
 
+/* ---- damage ---- */
+
+/* {"model": {"w"}, "optimizer": {"state": {0: {"exp_avg"}}, "param_groups": [...]}, "epoch": 2} */
+static void put_step(struct t_pkl *b)
+{
+	put_model(b, "w");
+	t_pt_tensor(b, "0", 24, 0, 1, 6, 6, 1);
+	T_PKL_PUT(b, "u");
+	t_pt_str(b, "optimizer");
+	T_PKL_PUT(b, "}(");
+	t_pt_str(b, "state");
+	T_PKL_PUT(b, "}(K\x00}(");
+	t_pt_str(b, "step");
+	T_PKL_PUT(b, "K\x05");
+	t_pt_str(b, "exp_avg");
+	t_pt_tensor(b, "0", 24, 6, 1, 6, 6, 1);
+	T_PKL_PUT(b, "uu");
+	t_pt_str(b, "param_groups");
+	T_PKL_PUT(b, "](}(");
+	t_pt_str(b, "lr");
+	T_PKL_PUT(b, "K\x01");
+	t_pt_str(b, "params");
+	T_PKL_PUT(b, "](K\x00" "eueu");
+	t_pt_str(b, "epoch");
+	T_PKL_PUT(b, "K\x02u.");
+}
+
+/* Opened and planned as a step of two ranks, and as a training file again. */
+static int planned(const char *path, int to, struct ckpt_err *err)
+{
+	struct ckpt_reshard_opts opts = {
+		.size = sizeof(opts), .world = 2, .stage = to ? -1 : 2, .round_robin = -1, .to = to,
+		.flags = CKPT_WRITE_DRY_RUN,
+	};
+	char *dst = t_fmt("%s.out%s", path, to ? ".pth" : "");
+	struct ckpt *ck = NULL;
+	int rc = ckpt_open(&path, 1, NULL, &ck, err);
+
+	if (!rc)
+		rc = ckpt_reshard(ck, dst, &opts, NULL, err);
+	assert_true(rc <= 0 && (!rc || err->code == (enum ckpt_code)-rc));
+	ckpt_close(ck);
+	free(dst);
+	return rc;
+}
+
+/* A flip of any bit of the pickle, or an end anywhere, is an answer; most are refused. */
+static void any_flip_is_an_answer(void **state)
+{
+	char *dir = t_dir_new(), *path = t_fmt("%s/t.pt", dir);
+	struct t_pkl whole = { 0 };
+	unsigned refused = 0, n;
+
+	(void)state;
+	put_step(&whole);
+	n = (unsigned)whole.n;
+	for (unsigned i = 0; i <= 2 * n; i++) {
+		struct ckpt_err err = { 0 };
+		struct t_pkl b = { 0 };
+		struct t_pt o;
+		int rc;
+
+		put_step(&b);
+		if (i < n)
+			b.p[i] ^= (uint8_t)(1u << i % 8);
+		else if (i < 2 * n)
+			b.n = i - n;
+		t_pt_open(&o, &b, NULL);
+		t_file_write(path, o.zip.p, o.zip.n);
+		t_pt_close(&o);
+		rc = planned(path, i % 2 ? CKPT_TO_DEEPSPEED : CKPT_TO_TORCH_TRAINING, &err);
+		refused += rc != 0;
+		if (i == 2 * n)
+			assert_int_equal(rc, 0);
+		else if (i >= n)
+			assert_int_not_equal(rc, 0);
+	}
+	assert_true(refused > n);
+	free(whole.p);
+	free(path);
+	t_dir_end(dir);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(shared_lists_of_an_empty_model_take_no_time),
 		cmocka_unit_test(shared_lists_beside_a_model_take_no_time),
 		cmocka_unit_test(groups_name_no_more_parameters_than_there_are),
+		cmocka_unit_test(any_flip_is_an_answer),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL) ? 1 : 0;
