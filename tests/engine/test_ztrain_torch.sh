@@ -1,0 +1,47 @@
+#!/bin/bash
+# usage: test_ztrain_torch.sh
+#
+# A step as one file of torch, {"model", "optimizer", ...}.  If this fails, a run that resumes from one
+# is another run than its own step gives.
+#
+#   worlds    a step of 2 ranks as such a file, resumed by 1 and 2 ranks at stages 0 and 3: the losses
+#             and norms are those of the run that resumes from the step itself
+#   refused   a file that was cut
+# Files that torch wrote: tests/interop/training_files.py.
+set -u
+# shellcheck source=tests/engine/ztrain.sh
+. "$(dirname "$0")/ztrain.sh"
+need_models
+zckpt=${ZCKPT:-$root/build/zckpt}
+envrun=$root/tests/lib/run/envrun
+unset RANK WORLD_SIZE LOCAL_RANK MASTER_ADDR MASTER_PORT TORCHELASTIC_RUN_ID TORCHELASTIC_USE_AGENT_STORE
+
+# train NAME WORLD STAGE OPTION...: lines of steps go to NAME.log
+train() {
+	local name=$1 world=$2 stage=$3 start=
+	shift 3
+	[ "$world" = 1 ] || start="$envrun -n $world"
+	echo "{\"train_batch_size\": 4, \"train_micro_batch_size_per_gpu\": 1, \"gradient_clipping\": 1.0," \
+		"\"zero_optimization\": {\"stage\": $stage}," \
+		'"optimizer": {"type": "AdamW", "params": {"lr": 3e-3, "weight_decay": 0.1}}}' > z.json
+	# shellcheck disable=SC2086
+	timeout -k 5 100 $start "$ztrain" --model "$models/qwen3_tied" --config z.json --seq 8 --steps 5 --device cpu \
+		--exact "$@" > "$name.said" 2>&1 < /dev/null
+	local rc=$?
+	grep '^step' "$name.said" | sed 's/ *lr.*norm/ norm/; s/ [0-9.]*k* tok.*//' > "$name.log"
+	return $rc
+}
+
+train first 2 2 --stop-at 3 --save run || bad "the run did not save"
+"$zckpt" convert -q --to torch-training run run.pth || bad "no file of torch was made"
+train want 1 1 --resume run || bad "the step was not resumed"
+[ "$(grep -c . want.log)" = 2 ] || bad "the step was resumed for other steps"
+for c in "1 0" "2 3"; do
+	# shellcheck disable=SC2086
+	train got $c --resume run.pth || bad "run.pth was not resumed at $c"
+	cmp got.log want.log || bad "run.pth at $c: other losses"
+done
+head -c 9000 run.pth > cut.pth
+train cut 1 0 --resume cut.pth && bad "a cut file was resumed"
+grep -q 'cut.pth' cut.said || bad "the cut file is not named"
+finish
