@@ -15,12 +15,12 @@
 #include "libckpt/io/ck_tree.h"
 #include "libckpt/json/ck_json.h"
 #include "libckpt/naming/ck_naming.h"
-#include "libckpt/reshard/ck_order.h"
 #include "libckpt/reshard/ck_recipe.h"
 #include "libckpt/reshard/ck_step_out.h"
 #include "libckpt/reshard/op_reshard.h"
 #include "libckpt/run/ck_read.h"
 #include "libckpt/run/ck_stated.h"
+#include "libckpt/step/ck_order.h"
 #include "libckpt/step/ck_step.h"
 #include "libckpt/step/ck_step_check.h"
 

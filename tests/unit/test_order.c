@@ -14,7 +14,7 @@
 
 #include "libckpt/base/ck_err.h"
 #include "libckpt/format/ck_limits.h"
-#include "libckpt/reshard/ck_order.h"
+#include "libckpt/step/ck_order.h"
 #include "tests/lib/fs/t_dir.h"
 
 #define QWEN "{\"model_type\": \"qwen3\", \"num_hidden_layers\": 2}"

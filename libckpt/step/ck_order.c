@@ -6,8 +6,8 @@
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/io/ck_tree.h"
-#include "libckpt/reshard/ck_order.h"
-#include "libckpt/reshard/ck_order_model.h"
+#include "libckpt/step/ck_order.h"
+#include "libckpt/step/ck_order_model.h"
 
 /* ---- places of names ---- */
 
@@ -196,28 +196,44 @@ static int find_places(const struct ck_index *ix, const struct ck_order_model *m
 	return 0;
 }
 
-int ck_order_by_config(const struct ck_index *ix, const char *path,
-		       const struct ckpt_limits *limits, const bool *set_aside,
-		       struct ck_order *out, struct ckpt_err *err)
+int ck_order_by_text(const struct ck_index *ix, const struct ck_order_config *from,
+		     const struct ckpt_limits *limits, const bool *set_aside,
+		     struct ck_order *out, struct ckpt_err *err)
 {
 	struct place *p = ck_alloc_array(ix->ntensors + 1, sizeof(*p));
 	struct ck_order_model model = { 0 };
 	uint64_t n = 0;
-	int rc = p ? ck_order_model_read(path, limits, &model, err) :
+	int rc = p ? ck_order_model_parse(from, limits, &model, err) :
 		 ck_fail_nomem(err, "names", ix->ntensors);
 
 	memset(out, 0, sizeof(*out));
 	if (!rc)
 		rc = find_places(ix, &model, set_aside, p, &n, err);
 	if (!rc)
-		rc = check_places(ix, p, n, &model, path, err);
+		rc = check_places(ix, p, n, &model, from->path, err);
 	if (!rc)
-		rc = settle_head(&model, path, p, &n, out, err);
+		rc = settle_head(&model, from->path, p, &n, out, err);
 	if (!rc)
 		rc = take_order(ix, p, n, &model, set_aside, out, err);
 	ck_free(p);
 	if (rc)
 		ck_order_release(out);
+	return rc;
+}
+
+int ck_order_by_config(const struct ck_index *ix, const char *path,
+		       const struct ckpt_limits *limits, const bool *set_aside,
+		       struct ck_order *out, struct ckpt_err *err)
+{
+	struct ck_order_config from = { .path = path };
+	char *text = NULL;
+	int rc = ck_file_read(path, limits->header_bytes, &text, &from.len, err);
+
+	memset(out, 0, sizeof(*out));
+	from.text = text;
+	if (!rc)
+		rc = ck_order_by_text(ix, &from, limits, set_aside, out, err);
+	ck_free(text);
 	return rc;
 }
 

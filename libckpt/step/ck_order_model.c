@@ -2,7 +2,7 @@
  * ck_order_model.c -- see ck_order_model.h.  What is known of architectures was read off
  * named_parameters() of transformers 5 (tests/interop/shard_cases.py and vl_cases.py compare).
  */
-#include "libckpt/reshard/ck_order_model.h"
+#include "libckpt/step/ck_order_model.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -10,7 +10,6 @@
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/base/ck_text.h"
-#include "libckpt/io/ck_tree.h"
 #include "libckpt/json/ck_json.h"
 
 /* ---- architectures ---- */
@@ -221,17 +220,13 @@ static int take_config(const struct reading *r, struct ck_order_model *out)
 	return rc;
 }
 
-int ck_order_model_read(const char *path, const struct ckpt_limits *limits,
-			struct ck_order_model *out, struct ckpt_err *err)
+int ck_order_model_parse(const struct ck_order_config *from, const struct ckpt_limits *limits,
+			 struct ck_order_model *out, struct ckpt_err *err)
 {
 	struct ck_json doc = CK_JSON_INIT;
-	struct reading r = { .doc = &doc, .path = path, .vision = UINT64_MAX, .err = err };
-	char *text = NULL;
-	uint64_t len;
-	int rc = ck_file_read(path, limits->header_bytes, &text, &len, err);
+	struct reading r = { .doc = &doc, .path = from->path, .vision = UINT64_MAX, .err = err };
+	int rc = ck_json_parse(&doc, from->text, from->len, limits, 0, from->path, err);
 
-	if (!rc)
-		rc = ck_json_parse(&doc, text, len, limits, 0, path, err);
 	if (!rc && (!doc.n || doc.tok[0].type != CK_JSON_OBJECT))
 		rc = unknown_type(&r, "?");
 	if (!rc) {
@@ -244,6 +239,5 @@ int ck_order_model_read(const char *path, const struct ckpt_limits *limits,
 		rc = take_config(&r, out);
 	}
 	ck_json_release(&doc);
-	ck_free(text);
 	return rc;
 }

@@ -28,6 +28,14 @@ struct ck_order {
 int ck_order_by_config(const struct ck_index *ix, const char *path,
 		       const struct ckpt_limits *limits, const bool *set_aside,
 		       struct ck_order *out, struct ckpt_err *err);
+/* The same of a text that is read already; 'path' is for messages. */
+struct ck_order_config {
+	const char *path, *text;
+	uint64_t len;
+};
+int ck_order_by_text(const struct ck_index *ix, const struct ck_order_config *from,
+		     const struct ckpt_limits *limits, const bool *set_aside,
+		     struct ck_order *out, struct ckpt_err *err);
 /*
  * By a list: a name a line, as printed by a loop over named_parameters().  Every tensor that is
  * not set aside must be in it, once.

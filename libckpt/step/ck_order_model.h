@@ -1,10 +1,10 @@
-/* ck_order_model.h -- private to libckpt/reshard: which modules a model has, in their order. */
+/* ck_order_model.h -- private to libckpt/step: which modules a model has, in their order. */
 #ifndef CK_ORDER_MODEL_H
 #define CK_ORDER_MODEL_H
 
-#include <ckpt.h>
-
 #include <stdbool.h>
+
+#include "libckpt/step/ck_order.h"
 
 /*
  * One module "PREFIX", or with parts "PREFIX.N.PART" for each layer N.  A module has a weight, a
@@ -30,7 +30,7 @@ struct ck_order_model {
 };
 
 /* CKPT_E_UNSUPPORTED for a model whose order is not known; CKPT_E_MISMATCH for a key. */
-int ck_order_model_read(const char *path, const struct ckpt_limits *limits,
-			struct ck_order_model *out, struct ckpt_err *err);
+int ck_order_model_parse(const struct ck_order_config *from, const struct ckpt_limits *limits,
+			 struct ck_order_model *out, struct ckpt_err *err);
 
 #endif
