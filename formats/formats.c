@@ -14,6 +14,7 @@ extern const struct ck_format ck_format_megatron;
 extern const struct ck_format ck_format_native;
 extern const struct ck_format ck_format_safetensors;
 extern const struct ck_format ck_format_torch;
+extern const struct ck_format ck_format_trainer;
 extern const struct ck_format ck_format_universal;
 
 static const struct ck_format *const readers[] = {
@@ -23,6 +24,7 @@ static const struct ck_format *const readers[] = {
 	&ck_format_megatron,
 	&ck_format_dcp,
 	&ck_format_fsdp_ranks,
+	&ck_format_trainer,
 	&ck_format_dcp_st,
 	&ck_format_hf,
 	&ck_format_safetensors,
@@ -40,6 +42,7 @@ const struct ck_formats ck_all_formats = {
 	.native = &ck_format_native,
 	.dcp = &ck_format_dcp,
 	.ranks = &ck_format_fsdp_ranks,
+	.trainer = &ck_format_trainer,
 	.megatron = &ck_format_megatron,
 	.folder = &ck_format_hf,
 	.file = &ck_format_safetensors,

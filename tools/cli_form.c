@@ -1,4 +1,5 @@
 /* cli_form.c -- see cli_form.h. */
+#include <stdio.h>
 #include <string.h>
 
 #include <ckpt.h>
@@ -6,12 +7,13 @@
 #include "cli_form.h"
 
 const char *const cli_forms[] = {
-	"deepspeed", "universal", "native", "dcp", "fsdp-ranks", "torch-training", NULL,
+	"deepspeed", "universal", "native", "dcp", "fsdp-ranks", "trainer", "torch-training",
+	NULL,
 };
 
 static const int form_of[] = {
 	CKPT_TO_DEEPSPEED, CKPT_TO_UNIVERSAL, CKPT_TO_NATIVE, CKPT_TO_DCP, CKPT_TO_FSDP_RANKS,
-	CKPT_TO_TORCH_TRAINING,
+	CKPT_TO_TRAINER, CKPT_TO_TORCH_TRAINING,
 };
 
 const char *cli_form_name(int to)
@@ -67,4 +69,16 @@ int cli_form_check(const struct command *cmd, int to, const struct form_options 
 	if (o->device && strcmp(o->device, "cuda") && strcmp(o->device, "cpu"))
 		return cli_wrong(cmd, "--device %s: must be cuda or cpu", out_name(o->device));
 	return 0;
+}
+
+void cli_form_note(int to, const char *torch, const char *dst)
+{
+	unsigned minor = 0;
+
+	if (to == CKPT_TO_TRAINER)
+		cli_say("  trainer.train(resume_from_checkpoint=True) finds the folder "
+			"checkpoint-N in there if output_dir is %s", out_name(dst));
+	if (torch && sscanf(torch, "2.%u", &minor) == 1 && minor < 4)
+		cli_say("note: in this form torch 2.4 does not find param groups and schedulers; "
+			"torch before 2.4 does, and 2.6 and later");
 }

@@ -26,5 +26,7 @@ int cli_form_is_reshards(const char *verb, int argc, char **argv);
 
 /* 0, or the status of a call with an option that the form 'to' would pass over. */
 int cli_form_check(const struct command *cmd, int to, const struct form_options *o);
+/* What whoever loads the result at 'dst' should know. */
+void cli_form_note(int to, const char *torch, const char *dst);
 
 #endif

@@ -54,7 +54,8 @@ static const struct opt own[] = {
 	{ "to", 0, OPT_OWN, &to_form, "FORM",
 	  "form of the result: a DeepSpeed step (deepspeed), or one for any number of ranks: "
 	  "universal, native, or dcp for FSDP; or FSDP's rank files, as verl has them "
-	  "(fsdp-ranks), or one file of torch.save with model and optimizer (torch-training)", 0 },
+	  "(fsdp-ranks), checkpoint-N of transformers' Trainer (trainer), or one file of torch.save "
+	  "with model and optimizer (torch-training)", 0 },
 	{ "stage", 0, OPT_TEXT, &want.stage, "0|1|2|3|bf16",
 	  "ZeRO stage (default: the source's)", 0 },
 	{ "ep", 0, OPT_COUNT, &want.ep, "K",
@@ -377,7 +378,6 @@ static int check_source(struct reshard *r)
 static void say_notes(const struct reshard *r)
 {
 	const uint64_t n = out_findings_named(r->verb.ck, "CARRIED");
-	unsigned minor = 0;
 
 	if (n)
 		cli_say("  %" PRIu64 " file%s of the tag folder %s not part of the step; %s copied "
@@ -386,9 +386,7 @@ static void say_notes(const struct reshard *r)
 	if (out_findings_named(r->verb.ck, "STATE_EMPTY"))
 		cli_say("note: the source has no optimizer states (moments), and so has "
 			"the result");
-	if (want.torch && sscanf(want.torch, "2.%u", &minor) == 1 && minor < 4)
-		cli_say("note: in this form torch 2.4 does not find param groups and schedulers; "
-			"torch before 2.4 does, and 2.6 and later");
+	cli_form_note(want.to, want.torch, r->verb.dst);
 }
 
 static void print(const struct verb *verb)
@@ -508,13 +506,14 @@ const struct command cmd_reshard = {
 	.about = "Writes the training state of a step for M ranks: a folder DST with 'latest' and "
 		 "the step, which stock DeepSpeed resumes at M ranks without a flag. Weights, "
 		 "masters and optimizer states are kept bit for bit. Quote 'N->M', or write N:M. "
-		 "SRC is a step of DeepSpeed or FSDP (DCP, rank files), a universal checkpoint or "
-		 "a native step; --to makes each of them.",
+		 "SRC is a step of DeepSpeed or FSDP (DCP, rank files), a universal checkpoint, a "
+		 "native step or checkpoint-N of transformers' Trainer; --to makes each of them.",
 	.examples = "zckpt reshard '8->4' run run-on-4\n"
 		    "zckpt reshard --world 4 --stage 3 run run-stage3\n"
 		    "zckpt reshard --to universal run run-universal\n"
 		    "zckpt reshard --to dcp run run-for-fsdp\n"
-		    "zckpt reshard --to fsdp-ranks --world 8 run run-for-verl\n",
+		    "zckpt reshard --to fsdp-ranks --world 8 run run-for-verl\n"
+		    "zckpt reshard --to trainer run run-for-trainer\n",
 	.notes = NULL,
 	.tables = { own, opts_source, opts_write, opts_run, opts_talk, NULL },
 };

@@ -101,7 +101,8 @@ int ckpt_reshard(struct ckpt *ck, const char *dst, const struct ckpt_reshard_opt
 			     ckpt_dtype_name((enum ckpt_dtype)o.weight_dtype));
 	if (!rc && ((o.flags & ~known) || o.stage < -1 || o.stage > 4 || o.to < 0 ||
 		    (o.to > CKPT_TO_NATIVE && o.to != CKPT_TO_DCP &&
-		     o.to != CKPT_TO_FSDP_RANKS && o.to != CKPT_TO_TORCH_TRAINING)))
+		     o.to != CKPT_TO_FSDP_RANKS && o.to != CKPT_TO_TRAINER &&
+		     o.to != CKPT_TO_TORCH_TRAINING)))
 		rc = ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
 			     "unknown flags 0x%x, stage %d or form %d: a wrong value, or the "
 			     "program was built for a newer library",

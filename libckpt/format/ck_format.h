@@ -250,6 +250,7 @@ struct ck_formats {
 	const struct ck_format *native;	/* steps in the native form: write_step */
 	const struct ck_format *dcp;	/* folders of torch.distributed.checkpoint: write_step */
 	const struct ck_format *ranks;	/* rank files of FSDP: write_step */
+	const struct ck_format *trainer;	/* folders of transformers' Trainer: write_step */
 	const struct ck_format *megatron;	/* torch_dist of Megatron-Core: write_model */
 	const struct ck_format *folder;	/* a folder of weights: plan, is_output, is_aux */
 	const struct ck_format *file;	/* one file of weights: plan */

@@ -44,6 +44,7 @@ struct ckpt_reshard_opts {
 	 * that of its model files; CKPT_TO_NATIVE, in files of 'world' ranks; CKPT_TO_DCP, a folder
 	 * of torch.distributed.checkpoint that FSDP loads, likewise; CKPT_TO_FSDP_RANKS, a file of
 	 * FSDP2 for each of 'world' ranks, as verl has them.  For these 0 is the source's world.
+	 * CKPT_TO_TRAINER, a folder checkpoint-N of transformers' Trainer, which has no ranks.
 	 * CKPT_TO_TORCH_TRAINING: 'dst' is one file of torch, {"model", "optimizer", ...}, whose
 	 * optimizer is the state dict of torch.optim.AdamW; 'world', 'stage' and 'tag' are not
 	 * used.
@@ -79,6 +80,7 @@ struct ckpt_reshard_opts {
 #define CKPT_TO_NATIVE 2
 #define CKPT_TO_DCP 4
 #define CKPT_TO_FSDP_RANKS 5
+#define CKPT_TO_TRAINER 9
 #define CKPT_TO_TORCH_TRAINING 10
 
 #define CKPT_RESHARD_RESET 256u	/* optimizer states become zero, their step 0 */

@@ -162,9 +162,10 @@ struct ckpt_save_step {
 	/*
 	 * The layout, as in struct ckpt_reshard_opts, or CKPT_TO_HUGGINGFACE.  CKPT_TO_DCP: a
 	 * trainable tensor is in the folder as its master if it has one, and a weight that is put
-	 * beside it is dropped, as FSDP has one copy of it; declare it 'derived'.
+	 * beside it is dropped, as FSDP has one copy of it; declare it 'derived'.  The same for
+	 * CKPT_TO_TRAINER, whose 'tag' should be "checkpoint-N": the Trainer looks for it.
 	 */
-	int to;			/* CKPT_TO_DEEPSPEED, _UNIVERSAL, _NATIVE, _DCP */
+	int to;			/* CKPT_TO_DEEPSPEED, _UNIVERSAL, _NATIVE, _DCP, _TRAINER */
 	int stage;		/* 0 to 3; 4 = BF16_Optimizer; NATIVE: shown by inspect */
 	uint32_t world;		/* ranks of the layout; 0 = nranks */
 	int round_robin;	/* 0 or 1: round_robin_gradients of stages 1 and 2 */

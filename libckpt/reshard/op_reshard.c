@@ -145,6 +145,7 @@ static const struct ck_format *target_of(const struct resharding *r)
 	       r->opts->to == CKPT_TO_NATIVE ? f->native :
 	       r->opts->to == CKPT_TO_DCP ? f->dcp :
 	       r->opts->to == CKPT_TO_FSDP_RANKS ? f->ranks :
+	       r->opts->to == CKPT_TO_TRAINER ? f->trainer :
 	       r->opts->to == CKPT_TO_TORCH_TRAINING ? f->pickles : f->step;
 }
 

@@ -249,7 +249,8 @@ static const struct ck_format *target_of(const struct ck_formats *formats, int t
 {
 	return to == CKPT_TO_UNIVERSAL ? formats->universal :
 	       to == CKPT_TO_NATIVE ? formats->native :
-	       to == CKPT_TO_DCP ? formats->dcp : formats->step;
+	       to == CKPT_TO_DCP ? formats->dcp :
+	       to == CKPT_TO_TRAINER ? formats->trainer : formats->step;
 }
 
 static int take_layout(struct sv_spec *s, const struct ckpt_saver_opts *o,
@@ -259,11 +260,13 @@ static int take_layout(struct sv_spec *s, const struct ckpt_saver_opts *o,
 	const char *version = step->ds_version ? step->ds_version : DEFAULT_VERSION;
 	int rc = ck_step_check_world(world, err);
 
-	if (!rc && (step->to < CKPT_TO_DEEPSPEED || step->to > CKPT_TO_DCP ||
+	if (!rc && (step->to < CKPT_TO_DEEPSPEED ||
+		    (step->to > CKPT_TO_DCP && step->to != CKPT_TO_TRAINER) ||
 		    step->stage < 0 || step->stage > 4))
 		rc = ck_fail(err, CKPT_E_USAGE, s->tag, CKPT_NO_OFFSET,
-			     "cannot save layout %d at stage %d: layouts are 0 to %d, stages 0 "
-			     "to 4", step->to, step->stage, CKPT_TO_DCP);
+			     "cannot save layout %d at stage %d: layouts are 0 to %d and %d, "
+			     "stages 0 to 4", step->to, step->stage, CKPT_TO_DCP,
+			     CKPT_TO_TRAINER);
 	if (!rc && s->own_cut && (step->to != CKPT_TO_NATIVE || world != o->nranks))
 		rc = ck_fail(err, CKPT_E_USAGE, s->tag, CKPT_NO_OFFSET,
 			     "'own' works only in the native form and for the same number of "
@@ -388,7 +391,7 @@ static void hash_described(const struct sv_spec *s, struct ck_hasher *h)
 	const uint64_t layout[] = {
 		w->world, (uint64_t)w->stage, (uint64_t)w->round_robin, w->sub_group_size,
 		w->target == s->formats->universal, w->target == s->formats->native,
-		w->target == s->formats->dcp,
+		w->target == s->formats->dcp, w->target == s->formats->trainer,
 		s->ix.ntensors, s->ix.nstates, s->hf.wanted,
 	};
 

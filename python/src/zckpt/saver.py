@@ -29,7 +29,7 @@ from .errors import DamagedError, UsageError
 from .verbs import Source, _one_of, _stage
 
 _TO = {"native": abi.CKPT_TO_NATIVE, "deepspeed": abi.CKPT_TO_DEEPSPEED, "universal": abi.CKPT_TO_UNIVERSAL,
-       "dcp": abi.CKPT_TO_DCP, "huggingface": abi.CKPT_TO_HUGGINGFACE}
+       "dcp": abi.CKPT_TO_DCP, "trainer": abi.CKPT_TO_TRAINER, "huggingface": abi.CKPT_TO_HUGGINGFACE}
 _KINDS = {"trainable": abi.CKPT_ROLE_TRAINABLE, "frozen": abi.CKPT_ROLE_FROZEN,
           "buffer": abi.CKPT_ROLE_BUFFER, "alias": abi.CKPT_ROLE_ALIAS}
 

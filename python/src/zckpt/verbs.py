@@ -143,7 +143,7 @@ def convert(src: Source, dst: Path, *, dtype: Any = None, states: Names = None, 
 
 
 _TO = {"deepspeed": abi.CKPT_TO_DEEPSPEED, "universal": abi.CKPT_TO_UNIVERSAL, "native": abi.CKPT_TO_NATIVE,
-       "dcp": abi.CKPT_TO_DCP, "fsdp-ranks": abi.CKPT_TO_FSDP_RANKS,
+       "dcp": abi.CKPT_TO_DCP, "fsdp-ranks": abi.CKPT_TO_FSDP_RANKS, "trainer": abi.CKPT_TO_TRAINER,
        "torch-training": abi.CKPT_TO_TORCH_TRAINING}
 
 
@@ -166,8 +166,8 @@ def reshard(src: Source, dst: Path, world: Optional[int] = None, *, stage: Union
             mem_limit: int = 0, sync: str = "data", progress: Progress = None) -> Report:
     """Write training state for ``world`` ranks (None: as many as wrote it) and ZeRO stage ``stage``
     (None: the source's; "bf16" is BF16_Optimizer), as a run that DeepSpeed resumes, in DeepSpeed's
-    universal form, in the native one, as a folder that FSDP loads ("dcp"),
-    or as FSDP's rank files ("fsdp-ranks").  Weights, masters and optimizer states keep every bit.
+    universal form, in the native one, as a folder that FSDP loads ("dcp"), as FSDP's rank files
+    ("fsdp-ranks"), or as checkpoint-N of transformers' Trainer ("trainer").  Weights, masters and optimizer states keep every bit.
     ``ep`` is the number of expert ranks of DeepSpeed's experts (0: the source's).  ``whole`` joins the
     slices of a tensor parallel step for a run without that parallelism.
     """
