@@ -108,14 +108,15 @@ static bool is_among(const char *ids, const char *id)
 	return ids && id[0] && strstr(ids, id);
 }
 
-/* The number of "global_stepN", -1 for another name. */
-static int64_t number_of(const char *name)
+int64_t en_find_number(const char *name)
 {
-	const size_t begin = strlen("global_step");
+	static const char *const names[] = { "global_step", "checkpoint-" };
+	const size_t begin = strlen(names[0]);	/* of both */
 	char *end;
 	int64_t n;
 
-	if (strncmp(name, "global_step", begin) || !name[begin])
+	if ((strncmp(name, names[0], begin) && strncmp(name, names[1], begin)) ||
+	    name[begin] < '0' || name[begin] > '9')
 		return -1;
 	errno = 0;
 	n = strtoll(name + begin, &end, 10);
@@ -125,10 +126,10 @@ static int64_t number_of(const char *name)
 /* Steps that a run from 'tag' leaves are whole and have a later number. */
 static bool leaves_steps(const struct en_found *found, const char *tag)
 {
-	const int64_t mine = number_of(tag);
+	const int64_t mine = en_find_number(tag);
 
 	for (uint64_t i = 0; i < found->nsteps; i++)
-		if (found->step[i].whole && number_of(found->step[i].name) > mine)
+		if (found->step[i].whole && en_find_number(found->step[i].name) > mine)
 			return true;
 	return false;
 }

@@ -63,6 +63,9 @@ int en_find_steps(const struct en_find_opts *opts, struct en_comm *comm, struct 
 		  struct ckpt_err *err);
 void en_found_release(struct en_found *found);
 
+/* N of "global_stepN", or of "checkpoint-N", as the Trainer calls a step; -1 for another name. */
+int64_t en_find_number(const char *name);
+
 /* Step 'tag' counts from now on: the run could not load one before it. */
 int en_find_set_latest(const struct en_find_opts *opts, const char *tag, struct ckpt_err *err);
 

@@ -134,6 +134,22 @@ static int read_text(struct ckpt_values *v, const char *key, char **out, struct 
 	return *out ? 0 : ck_fail_nomem(err, "a text", text.n);
 }
 
+/* Of torch's Adam, where it is another computation than this engine's. */
+static int refuse_variants(struct ckpt_values *v, struct ckpt_err *err)
+{
+	static const char *const path[] = {
+		"param_groups.0.amsgrad", "param_groups.0.maximize",
+	};
+	struct ckpt_value is;
+
+	for (size_t i = 0; i < CK_ARRAY_LEN(path); i++)
+		if (!ckpt_value_get(v, path[i], &is, NULL) && is.kind == CKPT_VALUE_BOOL && is.i)
+			return ck_fail(err, CKPT_E_UNSUPPORTED, path[i], CKPT_NO_OFFSET,
+				       "the step was trained with %s, which ztrain does not have; "
+				       "torch continues it", path[i] + strlen("param_groups.0."));
+	return 0;
+}
+
 static int read_values(const struct en_model *model, const struct ckpt *ck, struct en_loaded *out,
 		       struct en_sched *sched, struct en_scale *scale, struct ckpt_err *err)
 {
@@ -145,7 +161,9 @@ static int read_values(const struct en_model *model, const struct ckpt *ck, stru
 
 	if (rc)
 		return rc;
-	rc = read_steps(v, &at->steps, err);
+	rc = refuse_variants(v, err);
+	if (!rc)
+		rc = read_steps(v, &at->steps, err);
 	if (!rc && ckpt_value_get(v, "global_samples", &counted, NULL))
 		at->samples = -1;
 	else if (!rc)
@@ -224,6 +242,27 @@ static int refuse_amsgrad(const struct ckpt *ck, const char *from, struct ckpt_e
 	return 0;
 }
 
+/* A Trainer's folder without moments of every parameter is of another optimizer, or damaged. */
+static int refuse_other_optimizer(const struct ckpt *ck, bool moments, const char *where,
+				  struct ckpt_err *err)
+{
+	const char *why = moments ? NULL : "no parameter has exp_avg and exp_avg_sq";
+	struct ckpt_finding f;
+	struct ckpt_info info;
+
+	ckpt_info_get(ck, &info);
+	if (!info.format || strcmp(info.format, "trainer"))
+		return 0;
+	for (uint64_t i = 0; !ckpt_finding_get(ck, i, &f, NULL); i++)
+		if (!strcmp(f.id, "STATES_UNNAMED") || !strcmp(f.id, "NOT_IN_CHECKPOINT"))
+			why = f.text;
+	if (!why)
+		return 0;
+	return ck_fail(err, CKPT_E_UNSUPPORTED, where, CKPT_NO_OFFSET,
+		       "ztrain resumes AdamW, and this step has no moments for it: %.400s; to "
+		       "begin a new run with its weights: --model %.200s", why, where);
+}
+
 static int load(const struct en_resume *r, const char *tag, struct en_loaded *out,
 		struct ckpt_err *err)
 {
@@ -243,6 +282,8 @@ static int load(const struct en_resume *r, const char *tag, struct en_loaded *ou
 				    refuse_left_out(ck, r->from, err);
 	if (!rc)
 		rc = as_damage(ckpt_load_checks_new(ck, &checks, err), err);
+	if (!rc)
+		rc = refuse_other_optimizer(ck, out->resumed, r->from, err);
 	if (!rc && out->resumed)
 		rc = read_values(r->model, ck, out, r->sched, r->scale, err);
 	if (!rc && out->resumed && !out->made.n)	/* nothing else says which model it is */

@@ -21,9 +21,9 @@ static const char *const kinds[] = { "u16", "u32", "jsonl", "safetensors", NULL 
 static const char *const orders[] = { "sequential", "shuffled", "torch", NULL };
 static const char *const tails[] = { "flow", "drop", "fill", NULL };
 static const char *const deals[] = { "units", "ranks", NULL };
-static const char *const formats[] = { "deepspeed", "universal", "native", "dcp", NULL };
+static const char *const formats[] = { "deepspeed", "universal", "native", "dcp", "trainer", NULL };
 static const int layouts[] = {	/* of 'formats' */
-	CKPT_TO_DEEPSPEED, CKPT_TO_UNIVERSAL, CKPT_TO_NATIVE, CKPT_TO_DCP,
+	CKPT_TO_DEEPSPEED, CKPT_TO_UNIVERSAL, CKPT_TO_NATIVE, CKPT_TO_DCP, CKPT_TO_TRAINER,
 };
 static const char *const syncs[] = { "data", "full", "none", NULL };
 
@@ -138,8 +138,8 @@ const struct opt zt_args_run[] = {
 	ZT_WHOLE("save-total-limit", "N", args.save_most, 1, MANY,
 		 "keep the N newest steps of the run, and the one that 'best' names"),
 	ZT_ONE_OF("save-format", "F", args.save_to, 0, formats,
-		  "native (default), deepspeed, universal, or dcp (torch.distributed.checkpoint, "
-		  "as FSDP loads it)"),
+		  "native (default), deepspeed, universal, dcp (torch.distributed.checkpoint, as "
+		  "FSDP loads it) or trainer (checkpoint-N of transformers' Trainer)"),
 	ZT_TEXT("save-buffer", "SIZE", args.save_buffer,
 		"memory of each rank for the copy that a save writes: full (default; training "
 		"never waits), or a size (512MB, 8GiB)"),

@@ -18,9 +18,11 @@ int64_t en_run_last_step(const struct en_run_opts *o)
 	return o->stop_at && o->stop_at < o->steps ? o->stop_at : o->steps;
 }
 
-static void tag_of(int64_t steps, char out[48])
+/* The Trainer finds its folders by their name. */
+static void tag_of(const struct en_run_opts *o, int64_t steps, char out[48])
 {
-	snprintf(out, 48, "global_step%" PRId64, steps);
+	snprintf(out, 48, "%s%" PRId64,
+		 o->save_to == CKPT_TO_TRAINER ? "checkpoint-" : "global_step", steps);
 }
 
 bool en_run_has_step(const struct en_run *r, int64_t steps)
@@ -28,7 +30,7 @@ bool en_run_has_step(const struct en_run *r, int64_t steps)
 	const struct en_found *found = r->o->found;
 	char tag[48];
 
-	tag_of(steps, tag);
+	tag_of(r->o, steps, tag);
 	for (uint64_t i = 0; found && i < found->nsteps; i++)
 		if (found->step[i].whole && !strcmp(found->step[i].name, tag))
 			return true;
@@ -43,7 +45,7 @@ static int may_save(const struct en_run *r, int64_t steps, bool *replaces_out,
 	char tag[48];
 
 	*replaces_out = !o->found;
-	tag_of(steps, tag);
+	tag_of(o, steps, tag);
 	return o->found ? en_find_may_save(o->find, o->found, r->run, tag, replaces_out, err) : 0;
 }
 
@@ -63,13 +65,12 @@ int en_run_check_saves(const struct en_run *r, struct ckpt_err *err)
 	int rc = 0;
 
 	for (uint64_t i = 0; o->save_root && o->found && !rc && i < o->found->nsteps; i++) {
-		int64_t n = -1;
+		const int64_t n = en_find_number(o->found->step[i].name);
 		char tag[48];
 
-		if (sscanf(o->found->step[i].name, "global_step%" SCNd64, &n) != 1 ||
-		    n < r->at.steps || (n == r->at.steps && r->saved_at == n))
+		if (n < 0 || n < r->at.steps || (n == r->at.steps && r->saved_at == n))
 			continue;
-		tag_of(n, tag);
+		tag_of(o, n, tag);
 		if (may_be_saved(o, n, last) &&
 		    !strcmp(tag, o->found->step[i].name))
 			rc = may_save(r, n, &replaces, err);
@@ -108,6 +109,16 @@ static int add_text(struct ck_buf *out, const char *key, const struct ck_buf *te
 			rc = ck_buf_add(out, &text->p[i], 1, err);
 	}
 	return rc ? rc : ck_buf_adds(out, "\", ", err);
+}
+
+/* A Trainer that resumes logs, evaluates and saves as often as its folder says. */
+static int add_every(const struct en_run_opts *o, struct ck_buf *out, struct ckpt_err *err)
+{
+	if (o->save_to != CKPT_TO_TRAINER)
+		return 0;
+	return ck_buf_addf(out, err,
+			   ", \"trainer_steps\": {\"logging_steps\": 1, \"save_steps\": %" PRId64
+			   ", \"eval_steps\": %" PRId64 "}", o->save_every, o->eval_every);
 }
 
 static int describe_client(struct en_run *r, struct ck_buf *out, struct ckpt_err *err)
@@ -149,6 +160,8 @@ static int describe_client(struct en_run *r, struct ck_buf *out, struct ckpt_err
 			rc = ck_buf_adds(out, "\"", err);
 	}
 	if (!rc)
+		rc = add_every(r->o, out, err);
+	if (!rc)
 		rc = ck_buf_add(out, "}", 2, err);
 	ck_buf_release(&state);
 	return rc;
@@ -174,7 +187,7 @@ void en_run_settle(struct en_run *r)
 	if (o->comm->rank)
 		return;
 	if (o->keep_best && r->best_saved && r->best_saved != r->best_named) {
-		tag_of(r->best_saved, tag);
+		tag_of(r->o, r->best_saved, tag);
 		if (en_best_set(o->save_root, tag, o->sync, &err))
 			say_failed(r, "'best' is not written", &err);
 		else
@@ -200,7 +213,7 @@ int en_run_save(struct en_run *r, struct ckpt_err *err)
 
 	v.client = client.p;
 	en_run_set_hyper(r);
-	tag_of(r->at.steps, tag);
+	tag_of(r->o, r->at.steps, tag);
 	if (!rc)
 		rc = may_save(r, r->at.steps, &v.replaces, err);
 	if (!rc)

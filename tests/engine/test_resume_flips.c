@@ -30,8 +30,6 @@
 #define VOCAB 23
 #define STEPS 4		/* of the run */
 #define SAVED 3		/* the newest step; the one before it is there, too */
-#define NEWEST "global_step3"
-#define OLDER "global_step2"
 
 static const char model_text[] =
 	"{\"architectures\": [\"LlamaForCausalLM\"], \"model_type\": \"llama\", "
@@ -59,6 +57,8 @@ static const struct form forms[] = {
 	{ "universal, 2 ranks", CKPT_TO_UNIVERSAL, 2, 2, 2, "" },
 	{ "dcp, 1 rank", CKPT_TO_DCP, 0, 1, 1, "" },
 	{ "dcp, 3 ranks, bf16", CKPT_TO_DCP, 2, 3, 3, "\"bf16\": {\"enabled\": true}, " },
+	{ "trainer, 1 rank", CKPT_TO_TRAINER, 0, 1, 1, "" },
+	{ "trainer, 3 ranks, bf16", CKPT_TO_TRAINER, 2, 3, 3, "\"bf16\": {\"enabled\": true}, " },
 };
 
 struct scene {
@@ -93,6 +93,11 @@ static void say(const char *line)
 	const size_t n = strlen(said);
 
 	snprintf(said + n, sizeof(said) - n, "%s\n", line);
+}
+
+static const char *newest(const struct scene *s)
+{
+	return s->form->to == CKPT_TO_TRAINER ? "checkpoint-3" : "global_step3";
 }
 
 /* ---------------------------------------------------------------- data */
@@ -240,9 +245,9 @@ static int resume(const struct scene *s, struct again *a, bool same, char digest
 /* ---------------------------------------------------------------- one flip */
 
 /* A line says that the newest step was passed over or left, and why. */
-static bool is_said(void)
+static bool is_said(const struct scene *s)
 {
-	const char *at = strstr(said, NEWEST);
+	const char *at = strstr(said, newest(s));
 	const char *why = at ? strstr(at, ": ") : NULL;
 
 	return why && strlen(why) > 10;
@@ -272,7 +277,7 @@ static const char *judge(struct scene *s, const struct t_file *f, bool same)
 		return s->form->to == CKPT_TO_NATIVE && !archive ? "it is not found" : NULL;
 	}
 	s->passed_over++;
-	return a.began == SAVED - 1 && is_said() ? NULL :
+	return a.began == SAVED - 1 && is_said(s) ? NULL :
 	       "the run begins at an older step, and does not say why";
 }
 
@@ -311,7 +316,7 @@ static void begin(struct scene *s)
 	s->dir = t_dir_new();
 	s->root = t_fmt("%s/r", s->dir);
 	s->out = t_fmt("%s/o", s->dir);
-	s->newest = t_fmt("%s/%s", s->root, NEWEST);
+	s->newest = t_fmt("%s/%s", s->root, newest(s));
 	t_dir_make(s->root);
 	if (run_to(s, &a, NULL, s->root, &err))
 		t_die("%s: %s: %s", s->form->name, err.where, err.msg);
