@@ -179,6 +179,17 @@ if [ -x "$ZTRAIN" ] && [ -d "$ZCKPT_FIXTURES/model" ]; then
 	part "ztrain's DCP folders in torch, and FSDP's in ztrain" \
 		"$python" "$here/ztrain_fsdp.py" --ztrain "$ZTRAIN" --fixtures "$ZCKPT_FIXTURES"
 fi
+# the Trainer needs accelerate, which is not of the environment: in a folder beside it
+accel=$ZCKPT_VENV-accelerate
+if [ -x "$ZTRAIN" ] && [ ! -f "$accel/.made" ]; then
+	"$python" -m pip install -q --disable-pip-version-check --retries 2 --timeout 60 --no-deps \
+		--target "$accel" accelerate==1.15.0 >"$scratch/log" 2>&1 && : >"$accel/.made"
+fi
+if [ -x "$ZTRAIN" ] && [ -d "$ZCKPT_FIXTURES/model" ]; then
+	part "ztrain's folders in transformers' Trainer, and the Trainer's in ztrain" \
+		env PYTHONPATH="$accel" "$python" "$here/trainer_cases.py" --ztrain "$ZTRAIN" --zckpt "$ZCKPT" \
+		--fixtures "$ZCKPT_FIXTURES"
+fi
 if [ -x "$ZTRAIN" ] && [ -d "$ZCKPT_FIXTURES/model" ]; then
 	part "ztrain started by torchrun and deepspeed" \
 		"$here/launchers.sh" "$ZTRAIN" "$ZCKPT_FIXTURES" "$(dirname "$python")"
