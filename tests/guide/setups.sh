@@ -5,6 +5,7 @@
 #   converted CASE as FILE     what zero_to_fp32.py made of it
 #   export DIR as FILE         its weights
 #   trainer CASE as DIR        an output folder of transformers' Trainer, with checkpoint-N in it
+#   plain_trainer NAME as DIR  of one without DeepSpeed: checkpoint-3
 #   llama_factory CASE as DIR  of LLaMA-Factory
 #   accelerate CASE as DIR     of accelerator.save_state()
 #   nodes CASE as A B          each node kept the files of its own ranks
@@ -26,6 +27,7 @@ writable() { chmod -R u+w "$@"; }
 setup_converted() { cp "$steps/$1/expected_fp32.safetensors" "$3"; }
 setup_export() { zckpt convert -q "$1" "$3"; }
 setup_trainer() { hf_trainer "$3" "$1" && writable "$3"; }
+setup_plain_trainer() { mkdir -p "$3" && cp -r "$fixtures/trainer/$1/ckpt" "$3/checkpoint-3" && writable "$3"; }
 setup_llama_factory() { mkdir -p "$(dirname "$3")" && llama_factory "$3" "$1" && writable "$3"; }
 setup_accelerate() { mkdir -p "$(dirname "$3")" && accelerate_state "$3" "$1" && writable "$3"; }
 setup_nodes() { two_nodes "$1" "$3" "$4" && writable "$3" "$4"; }
