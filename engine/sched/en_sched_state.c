@@ -102,8 +102,11 @@ static int take_said(struct en_sched *s, const struct said *said, struct ckpt_er
 		return rc;
 	if (said->nbase && said->nbase != s->ngroups)
 		return ck_fail(err, CKPT_E_MISMATCH, EN_SCHED_WHERE, CKPT_NO_OFFSET,
-			       "the state has base_lrs of %u param groups, this run has %u",
-			       said->nbase, s->ngroups);
+			       "the step has rates of %u param group%s, this run has %u group%s: "
+			       "an optimizer in --config makes one, --lr without it two (with "
+			       "weight decay and without)",
+			       said->nbase, said->nbase == 1 ? "" : "s", s->ngroups,
+			       s->ngroups == 1 ? "" : "s");
 	/* Evaluations are no updates: where one of the two counts them, the schedule begins. */
 	if (said->plateau.is_plateau != (s->kind == EN_SCHED_PLATEAU))
 		return 0;
