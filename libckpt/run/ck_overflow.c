@@ -14,7 +14,8 @@ void ck_overflow_add(struct ck_overflow *all, const struct ck_overflow *more)
 
 static bool is_cast(const struct ck_run_job *job, const struct ck_seg *s)
 {
-	return s->kind == CK_SEG_STATE && s->dtype != job->ix->state[s->state].dtype;
+	return s->kind == CK_SEG_STATE && (s->dtype != job->ix->state[s->state].dtype ||
+					   ck_changes(job->change, s->state));
 }
 
 bool ck_overflow_casts(const struct ck_run_job *job, const struct ck_unit *u)

@@ -67,6 +67,11 @@ void ck_reader_counts(struct ck_reader *reader, struct ck_read_counts *out)
 	out->reads += atomic_load(&reader->reads);
 }
 
+const struct ck_state *ck_reader_state(const struct ck_reader *reader, uint32_t state)
+{
+	return &reader->ix->state[state];
+}
+
 void ck_reader_free(struct ck_reader *reader)
 {
 	if (!reader)

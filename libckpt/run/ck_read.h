@@ -27,6 +27,8 @@ int ck_reader_new(const struct ck_index *ix, const struct ckpt_limits *limits,
 typedef int (*ck_saw_fn)(void *arg, uint32_t source, uint64_t off, const void *p, size_t n,
 			 struct ckpt_err *err);
 void ck_reader_observe(struct ck_reader *reader, ck_saw_fn fn, void *arg);
+/* A state of what it reads. */
+const struct ck_state *ck_reader_state(const struct ck_reader *reader, uint32_t state);
 void ck_reader_free(struct ck_reader *reader);
 
 /* What was read so far. */

@@ -94,6 +94,7 @@ static int make_bytes(struct run *run, struct worker *w, const struct ck_seg *s,
 	const struct ck_run_job *job = run->job;
 	const struct ck_seg_from from = {
 		.plan = job->plan, .ix = job->ix, .reader = run->reader, .own = run->own,
+		.change = job->change,
 		.source_pool = job->pool, .pool = run->pool,
 		.saw_file = job->findings ? saw_file : NULL, .arg = run,
 	};

@@ -11,6 +11,7 @@
 #include "libckpt/commit/ck_stage.h"
 #include "libckpt/format/ck_findings.h"
 #include "libckpt/format/ck_plan.h"
+#include "libckpt/run/ck_change.h"
 #include "libckpt/tensor/ck_index.h"
 
 enum ck_run_to {
@@ -22,6 +23,7 @@ enum ck_run_to {
 struct ck_run_job {
 	const struct ck_index *ix;
 	const struct ck_plan *plan;
+	const struct ck_change *change;	/* NULL = states are copied */
 	const struct ckpt_limits *limits;
 	const struct ckpt_run_opts *opts;	/* complete: defaults filled in */
 	enum ck_run_to to;

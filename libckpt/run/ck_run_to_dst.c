@@ -227,7 +227,8 @@ int ck_run_to_dst(const struct ck_run_to_dst *d, struct ck_run_stats *stats_out,
 		  struct ckpt_err *err)
 {
 	struct ck_run_job job = {
-		.ix = &d->ck->ix, .plan = d->plan, .limits = &d->ck->limits, .opts = d->run,
+		.ix = &d->ck->ix, .plan = d->plan, .change = d->change,
+		.limits = &d->ck->limits, .opts = d->run,
 		.pool = d->ck->pool, .fd = d->fd, .part = d->nparts > 1 ? d->part : 0,
 		.nparts = d->nparts > 1 ? d->nparts : 1,
 		.to = d->to_stream ? CK_RUN_STREAM : CK_RUN_STAGE,

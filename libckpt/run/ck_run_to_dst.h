@@ -12,6 +12,7 @@
 struct ck_run_to_dst {
 	struct ckpt *ck;
 	const struct ck_plan *plan;
+	const struct ck_change *change;	/* of the plan's states; or NULL */
 	const char *dst;		/* without slashes at its end */
 	bool is_dir;
 	bool to_stream;			/* to 'fd'; dst is not used */
@@ -19,7 +20,7 @@ struct ck_run_to_dst {
 	unsigned flags;			/* CKPT_WRITE_FORCE, _RESTART, _DRY_RUN */
 	const struct ckpt_run_opts *run;	/* complete */
 	uint32_t part, nparts;		/* nparts 0 or 1 = all of it */
-	struct ck_hash128 fingerprint;	/* of the source */
+	struct ck_hash128 fingerprint;	/* of all that the bytes follow from */
 	ck_is_ours_fn *is_ours;	/* ck_stage.h */
 	const char *step;		/* of ck_stage.h: its folder of a result that may go into
 					   a folder with others; then 'driver' is asked for them */

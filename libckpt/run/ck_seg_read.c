@@ -46,6 +46,10 @@ int ck_seg_read(const struct ck_seg_from *from, const struct ck_seg *s, uint64_t
 		memset(dst, 0, n);
 		return 0;
 	case CK_SEG_STATE:
+		if (ck_changes(from->change, s->state))
+			return from->change->read(from->change->arg, from->reader, s->state,
+						  s->first + skip / es, n / es, s->dtype, dst,
+						  scratch, overflows, err);
 		return ck_reader_read(from->reader, &from->ix->state[s->state],
 				      s->first + skip / es, n / es, s->dtype, dst, scratch,
 				      overflows, err);

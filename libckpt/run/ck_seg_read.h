@@ -7,6 +7,7 @@
 
 #include "libckpt/format/ck_plan.h"
 #include "libckpt/io/ck_fdpool.h"
+#include "libckpt/run/ck_change.h"
 #include "libckpt/run/ck_read.h"
 
 /* Where segments get their bytes.  Everything is lent. */
@@ -15,6 +16,7 @@ struct ck_seg_from {
 	const struct ck_index *ix;
 	struct ck_reader *reader;
 	struct ck_reader *own;		/* of the plan's own index; NULL if it has none */
+	const struct ck_change *change;	/* of states of 'ix'; or NULL */
 	struct ck_fdpool *source_pool;	/* asked for files of its archive; or NULL */
 	struct ck_fdpool *pool;		/* for files that are copied */
 	/* May be NULL; else called with each stretch of a file that was copied. */
