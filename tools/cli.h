@@ -106,7 +106,7 @@ struct command {
 	const char *about;	/* a paragraph */
 	const char *examples;	/* lines to copy, each ends with a newline */
 	const char *notes;	/* lines below the options, or NULL */
-	const struct opt *tables[7];	/* ends with NULL */
+	const struct opt *tables[8];	/* ends with NULL */
 };
 
 extern const struct command cmd_audit, cmd_cat, cmd_commit, cmd_convert, cmd_diff,
@@ -292,6 +292,7 @@ struct outcome {
 	const char *record;		/* of report_save(): where to */
 	enum ckpt_tied tied;
 	int no_sums, of_states;		/* of_states: with --state, not the model's weights */
+	int of_adapter;			/* with --to peft or --merge-lora */
 	struct ckpt *ck;		/* NULL if it could not be opened */
 	const struct ckpt_report *report;	/* NULL if it failed */
 	const struct ckpt_err *err;

@@ -244,7 +244,7 @@ char *advice_next(const struct args *args, const char *path, struct ckpt *ck)
 		return cli_format("PEFT loads it as it is; its names: zckpt inspect --names %s",
 				  out_word(path));
 	if (lora_is_run(ck))
-		return cli_format("the adapter for PEFT: %s", lora_call(ck, path, "adapter"));
+		return cli_format("the adapter for PEFT: %s", lora_call(path, "adapter"));
 	if (!strcmp(info.format, "safetensors"))
 		return cli_strdup("");	/* it is what convert would write */
 	return cli_format("weights as one file: zckpt convert %s model.safetensors",

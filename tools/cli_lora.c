@@ -96,9 +96,8 @@ int lora_is_run(const struct ckpt *ck)
 	return has_trained(ck, ".lora_A");
 }
 
-char *lora_call(const struct ckpt *ck, const char *src, const char *dst)
+char *lora_call(const char *src, const char *dst)
 {
-	return cli_format("zckpt convert --only trainable%s --dtype bf16 %s %s",
-			  has_trained(ck, ".lora_A.default.") ? " --rename .default.=." : "",
-			  out_word(src), out_word(cli_format("%s/adapter_model.safetensors", dst)));
+	return cli_format("zckpt convert --to peft --dtype bf16 %s %s", out_word(src),
+			  out_word(dst));
 }

@@ -11,6 +11,6 @@ char *lora_text(const char *path);
 /* Whether the trained parameters of 'ck' are matrices of an adapter beside a frozen base. */
 int lora_is_run(const struct ckpt *ck);
 /* The call that makes a file for PEFT of the run at 'src'; 'dst' is a folder. */
-char *lora_call(const struct ckpt *ck, const char *src, const char *dst);
+char *lora_call(const char *src, const char *dst);
 
 #endif

@@ -95,9 +95,9 @@ static void say_adapter(const struct outcome *outcome)
 	struct ckpt_info info;
 
 	ckpt_info_get(outcome->ck, &info);
-	if (lora_is_run(outcome->ck))
+	if (!outcome->of_adapter && lora_is_run(outcome->ck))
 		cli_say("hint: these are weights of a LoRA run; PEFT loads the adapter from: %s",
-			lora_call(outcome->ck, info.path, outcome->dst));
+			lora_call(info.path, "my-adapter"));
 }
 
 static void print_notes(const struct outcome *outcome)
@@ -110,6 +110,9 @@ static void print_notes(const struct outcome *outcome)
 		cli_say("note: %" PRIu64 " tensor%s no fp32 master; zckpt wrote the weight "
 			"instead",
 			r->no_master, r->no_master == 1 ? " has" : "s have");
+	if (r->merged)
+		cli_say("note: the adapter changed %" PRIu64 " tensor%s", r->merged,
+			out_plural(r->merged));
 	if (r->aliases && outcome->tied != 1)
 		say_tied(outcome);
 	if (outcome->kind == CKPT_DST_STREAM && !outcome->no_sums && !outcome->args->dry_run)
@@ -255,6 +258,8 @@ static void json_written(struct json *json, const struct ckpt_report *r)
 	json_uint(json, "no_master", r->no_master);
 	json_uint(json, "overflows", r->overflows);
 	json_uint(json, "aliases", r->aliases);
+	if (r->merged)
+		json_uint(json, "merged", r->merged);
 	if (r->strip_hint)
 		json_text(json, "common_prefix", r->strip_hint);
 	if (r->naming) {

@@ -6,6 +6,8 @@
 #include <unistd.h>
 
 #include "cli_advice.h"
+#include "cli_converted.h"
+#include "cli_peft.h"
 #include "cli_team.h"
 #include "cli_verb.h"
 
@@ -51,8 +53,9 @@ static const struct opt own[] = {
 	{ "fp16", 0, OPT_FLAG, &want.fp16, NULL, "", OPT_HIDDEN },
 	{ "bf16", 0, OPT_FLAG, &want.bf16, NULL, "", OPT_HIDDEN },
 	{ "fp32", 0, OPT_FLAG, &want.fp32, NULL, "", OPT_HIDDEN },
-	{ "to", 0, OPT_TEXT, &want.to, "torch-training",
-	  "one file of torch.save with model and optimizer, as reshard writes it", OPT_RARE },
+	{ "to", 0, OPT_TEXT, &want.to, "peft|torch-training",
+	  "write the LoRA adapter of a run as a folder for PEFT; or one file of torch.save with "
+	  "model and optimizer, as reshard writes it", 0 },
 	{ "format", 0, OPT_TEXT, &want.to, "FORM", "", OPT_HIDDEN },
 	{ "stage", 0, OPT_TEXT, &want.stage, "N", "", OPT_HIDDEN },
 	{ "zero-stage", 0, OPT_TEXT, &want.stage, "N", "", OPT_HIDDEN },
@@ -67,9 +70,11 @@ struct job {
 	struct verb verb;
 	enum ckpt_dst_kind kind;
 	struct ckpt_convert_opts opts;
+	struct ckpt_peft_opts peft;
 	struct ckpt_select select;
 	struct ckpt_report report;
 	struct outcome outcome;
+	struct words adapter;	/* SRC of --merge-lora; verb.sources is the base then */
 };
 
 #define wrong(...) cli_wrong(&cmd_convert, __VA_ARGS__)
@@ -146,6 +151,9 @@ static int wrong_form(const struct args *args)
 		return cli_try(&cmd_convert, cli_format("zckpt convert --dtype %s %s %s", want.to,
 							src, dst),
 			       "--to %s: the type is --dtype", want.to);
+	if (opt_is_name(want.to, "lora") || opt_is_name(want.to, "adapter"))
+		return cli_try(&cmd_convert, cli_format("zckpt convert --to peft %s %s", src, dst),
+			       "the form of an adapter is called peft");
 	for (size_t i = 0; i < sizeof(ends) / sizeof(ends[0]); i++)
 		if (opt_is_name(want.to, ends[i][0]))
 			return cli_try(&cmd_convert, cli_format("zckpt convert %s %s", src,
@@ -161,7 +169,7 @@ static int parse_paths(struct job *job)
 	const struct args *args = job->verb.args;
 	size_t n = args->rest.n;
 
-	if (want.to)
+	if (want.to && !opt_is_name(want.to, "peft"))
 		return wrong_form(args);
 	if (want.stage || want.world)
 		return wrong_state(args);
@@ -365,6 +373,27 @@ static int check_report(const char *path)
 			   out_name(path)) : 0;
 }
 
+/* --to peft and --merge-lora BASE: with that the base is what is read, and SRC the adapter. */
+static int parse_adapter(struct job *job)
+{
+	const int to_peft = want.to != NULL;
+
+	if (!to_peft && !peft_base())
+		return peft_unused(&cmd_convert);
+	if (to_peft && peft_base())
+		return wrong("--to peft and --merge-lora exclude each other: the first writes the "
+			     "adapter, the second a whole model");
+	if (to_peft && job->kind != CKPT_DST_FOLDER)
+		return wrong("%s: an adapter for PEFT is a folder with two files",
+			     out_name(job->verb.dst));
+	if (want.state.n)
+		return wrong("--state: adapters are weights");
+	job->opts.peft = &job->peft;
+	if (peft_base() && !want.dtype.n)	/* a base stays in the type that it has */
+		job->opts.dtype = CKPT_KEEP;
+	return peft_take(&cmd_convert, &job->peft, &job->verb.sources, &job->adapter);
+}
+
 static int parse_options(struct job *job)
 {
 	const struct args *args = job->verb.args;
@@ -390,6 +419,8 @@ static int parse_options(struct job *job)
 		status = parse_renames(job);
 	if (!status)
 		status = cli_part(&cmd_convert, args, &job->opts.part, &job->opts.nparts);
+	if (!status)
+		status = parse_adapter(job);
 	reason = !status && args->force ?
 		 cli_precious(job->verb.dst, &job->verb.sources, args->output != NULL) : NULL;
 	if (reason)
@@ -422,6 +453,11 @@ static int call(struct verb *verb)
 	struct job *job = (struct job *)verb;
 
 	cli_say_step(verb->args, verb->ck);
+	if (job->adapter.n && ckpt_open(job->adapter.list, job->adapter.n, NULL,
+					&job->peft.merge, &verb->err))
+		return -(int)verb->err.code;
+	if (job->adapter.n)
+		out_findings_asked(verb->args, job->peft.merge);
 	return ckpt_convert(verb->ck, verb->dst, &job->opts, &job->report, &verb->err);
 }
 
@@ -431,99 +467,6 @@ static double wall_clock(void)
 
 	clock_gettime(CLOCK_REALTIME, &now);
 	return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
-}
-
-/* Whether the result has a file whose name begins so. */
-static int has_file(const struct job *job, const char *name)
-{
-	for (uint64_t i = 0; i < job->report.nfiles; i++) {
-		const char *slash = strrchr(job->report.files[i].path, '/');
-
-		if (slash && !strncmp(slash + 1, name, strlen(name)))
-			return 1;
-	}
-	return 0;
-}
-
-/* Whether the folder has it from before. */
-static int was_there(const struct job *job, const char *name)
-{
-	char *path = cli_format("%s/%s", job->verb.dst, name);
-	const int yes = !has_file(job, name) && !access(path, F_OK);
-
-	cli_free(path);
-	return yes;
-}
-
-/* With --force other files stay: of which model they are, this run cannot know. */
-static void say_what_stays(const struct job *job)
-{
-	static const char *const names[] = {
-		"config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json",
-	};
-	char *list = NULL, *longer;
-	size_t n = 0;
-
-	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-		if (!was_there(job, names[i]))
-			continue;
-		longer = cli_format("%s%s%s", list ? list : "", list ? ", " : "", names[i]);
-		cli_free(list);
-		list = longer;
-		n++;
-	}
-	if (n)
-		cli_say("warning: %s in %s %s from before and %s not changed: an earlier model's "
-			"dtype or shape would not fit; --aux DIR replaces them", list,
-			out_name(job->verb.dst), n == 1 ? "is" : "are", n == 1 ? "was" : "were");
-	cli_free(list);
-}
-
-/* What a folder of weights lacks, so that transformers would not load it. */
-static void say_what_lacks(const struct job *job)
-{
-	size_t n = strlen(job->verb.dst);
-	int config = has_file(job, "config.json") || was_there(job, "config.json");
-	int tokenizer = has_file(job, "tokenizer") || has_file(job, "vocab") ||
-			has_file(job, "spiece") || was_there(job, "tokenizer.json") ||
-			was_there(job, "tokenizer.model") || was_there(job, "vocab.json");
-
-	if (!job->report.nfiles || strncmp(job->report.files[0].path, job->verb.dst, n) ||
-	    !job->report.files[0].path[n] || want.state.n)
-		return;
-	say_what_stays(job);
-	if (config && tokenizer)
-		return;
-	cli_say("warning: %s has no %s%s%s, because the checkpoint has none; add --aux "
-		"MODEL_FOLDER to copy %s", out_name(job->verb.dst), config ? "" : "config.json",
-		config || tokenizer ? "" : " or ", tokenizer ? "" : "tokenizer",
-		config || tokenizer ? "it" : "them");
-}
-
-/* An adapter of PEFT is recognised by a file that is of no use beside model.safetensors. */
-static void say_adapter(const struct job *job)
-{
-	struct ckpt_info info;
-	char *dir, *at;
-
-	ckpt_info_get(job->verb.ck, &info);
-	dir = cli_strdup(info.path);
-	for (int i = 0; i < 2; i++) {
-		char *up = advice_parent(dir);
-
-		at = cli_format("%s/adapter_config.json", dir);
-		if (!access(at, R_OK)) {
-			cli_say("note: %s is not copied, because these are weights of an "
-				"adapter, or of a model with one. PEFT reads it beside "
-				"adapter_model.safetensors, with names without '.default'",
-				out_name(at));
-			i = 2;
-		}
-		cli_free(at);
-		cli_free(dir);
-		dir = up;
-	}
-	cli_free(dir);
 }
 
 static void print_json(const struct verb *verb, int status)
@@ -537,10 +480,13 @@ static void print(const struct verb *verb)
 	const struct job *job = (const struct job *)verb;
 
 	report_print(&job->outcome);
-	if (!verb->args->quiet && !team_rank()) {
-		say_what_lacks(job);
-		say_adapter(job);
-	}
+	if (verb->args->quiet || team_rank())
+		return;
+	if (!job->opts.peft || job->peft.merge)
+		converted_say(&(struct converted){
+			.dst = verb->dst, .ck = verb->ck, .report = &job->report,
+			.of_states = want.state.n > 0, .merged = job->peft.merge != NULL,
+		});
 }
 
 static int run(struct args *args)
@@ -566,7 +512,7 @@ static int run(struct args *args)
 	job.outcome = (struct outcome){
 		.args = args, .dst = verb->dst, .kind = job.kind, .record = want.report,
 		.tied = (enum ckpt_tied)want.tied, .no_sums = want.no_sums,
-		.of_states = want.state.n > 0, .ck = verb->ck,
+		.of_states = want.state.n > 0, .of_adapter = job.opts.peft != NULL, .ck = verb->ck,
 		.report = status ? NULL : &job.report, .err = &verb->err, .status = status,
 		.began = began, .seconds = progress_clock() - clock,
 	};
@@ -577,6 +523,7 @@ static int run(struct args *args)
 	    report_save(&job.outcome) && !status)
 		status = EXIT_TROUBLE;
 	ckpt_report_free(&job.report);
+	ckpt_close(job.peft.merge);
 	ckpt_close(verb->ck);
 	return status;
 }
@@ -594,7 +541,11 @@ const struct command cmd_convert = {
 	.examples = "zckpt convert run model.safetensors\n"
 		    "zckpt convert --dtype bf16 run my-model\n"
 		    "zckpt convert --tag global_step200 run pytorch_model.bin\n",
-	.notes = "The options of zero_to_fp32.py are accepted: --max_shard_size, "
+	.notes = "LoRA: convert --to peft RUN my-adapter writes the adapter, convert --merge-lora "
+		 "BASE my-adapter merged the base with it.\n"
+		 "The options of zero_to_fp32.py are accepted: --max_shard_size, "
 		 "--exclude_frozen_parameters, --safe_serialization, -d.",
-	.tables = { own, opts_select, opts_source, opts_write, opts_run, opts_talk, NULL },
+	.tables = {
+		own, opts_peft, opts_select, opts_source, opts_write, opts_run, opts_talk, NULL,
+	},
 };

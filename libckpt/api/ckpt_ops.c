@@ -62,10 +62,29 @@ int ckpt_dst_kind(const char *dst, enum ckpt_dst_kind *kind_out, struct ckpt_err
 	return ck_dst_kind(dst, kind_out, err);
 }
 
+static int take_peft(const struct ckpt *ck, struct ckpt_peft_opts *out,
+		     const struct ckpt_peft_opts **peft, struct ckpt_err *err)
+{
+	const int rc = ck_opts_take(out, sizeof(*out), *peft, "options of an adapter", err);
+
+	if (rc)
+		return rc;
+	if (out->merge == ck)
+		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
+			       "the adapter and the base are one handle; open it twice");
+	if (!(out->alpha >= 0) || out->alpha > 1e15 || !(out->dropout >= 0) || out->dropout > 1)
+		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
+			       "alpha is %g and dropout %g: alpha is a positive number, dropout is "
+			       "between 0 and 1", out->alpha, out->dropout);
+	*peft = out;
+	return 0;
+}
+
 int ckpt_convert(struct ckpt *ck, const char *dst, const struct ckpt_convert_opts *opts,
 		 struct ckpt_report *report_out, struct ckpt_err *err)
 {
 	struct ckpt_convert_opts o;
+	struct ckpt_peft_opts peft;
 	struct shared shared;
 	int rc;
 
@@ -75,6 +94,8 @@ int ckpt_convert(struct ckpt *ck, const char *dst, const struct ckpt_convert_opt
 	rc = ck_opts_take(&o, sizeof(o), opts, "options of converting", err);
 	if (!rc)
 		rc = take_shared(&shared, &o.run, &o.select, err);
+	if (!rc && o.peft)
+		rc = take_peft(ck, &peft, &o.peft, err);
 	if (!rc)
 		rc = check_flags(o.flags, WRITE_FLAGS | CKPT_CONVERT_DIGEST |
 				 CKPT_CONVERT_NO_SUMS | CKPT_CONVERT_LANGUAGE, err);

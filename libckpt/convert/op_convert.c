@@ -92,6 +92,9 @@ static int check_source(struct ck_cv *cv, struct ckpt_err *err)
 		rc = ck_cv_find_aux(cv, err);
 	if (!rc)
 		rc = ck_cv_choose_items(cv, err);
+	if (!rc && cv->opts->peft)
+		rc = cv->opts->peft->merge ? ck_cv_merge_begin(cv, err) :
+		     ck_cv_peft_config(cv, err);
 	if (!rc)
 		rc = ck_stated_begin(cv->ck, err);
 	if (!rc)
@@ -140,7 +143,9 @@ static int run_plan(struct ck_cv *cv, struct ck_run_stats *stats, struct ckpt_er
 		.is_dir = cv->to == CKPT_DST_FOLDER, .to_stream = cv->to == CKPT_DST_STREAM,
 		.fd = o->out_fd, .flags = o->flags, .run = &cv->run, .part = o->part,
 		.nparts = o->nparts, .fingerprint = cv->fingerprint,
-		.is_ours = o->states ? ck_is_state_output : cv->ck->formats->folder->is_output,
+		.is_ours = cv->config_text ? ck_cv_peft_is_output : o->states ?
+			   ck_is_state_output : cv->ck->formats->folder->is_output,
+		.change = ck_lora_change(cv->lora),
 	};
 
 	return ck_run_to_dst(&d, stats, err);
@@ -193,6 +198,7 @@ static int report_rest(const struct ck_cv *cv, const struct ck_run_stats *stats,
 	r->overflows = stats->overflows;
 	r->threads = stats->threads ? stats->threads : cv->run.threads;
 	r->no_master = cv->no_master;
+	r->merged = cv->merged;
 	r->aliases = cv->sel.nshared;
 	if (cv->sel.npublished && cv->naming.family && report_renames(cv, arena, r))
 		return ck_fail_nomem(err, "a report", cv->naming.nrules);
@@ -263,6 +269,8 @@ void ck_cv_release(struct ck_cv *cv)
 {
 	for (uint64_t i = 0; i < cv->nsets; i++)
 		ck_free(cv->set[i].meta);
+	ck_lora_free(cv->lora);
+	ck_peft_config_release(&cv->peft_config);
 	ck_free(cv->aux);
 	ck_tree_release(&cv->before);
 	ck_plan_release(&cv->plan);

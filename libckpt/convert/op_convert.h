@@ -7,6 +7,8 @@
 #ifndef OP_CONVERT_H
 #define OP_CONVERT_H
 
+#include "libckpt/convert/ck_lora.h"
+#include "libckpt/convert/ck_peft_config.h"
 #include "libckpt/format/ck_format.h"
 #include "libckpt/format/ck_plan.h"
 #include "libckpt/io/ck_tree.h"
@@ -55,6 +57,12 @@ struct ck_cv {
 	struct ck_hash128 fingerprint;
 	uint64_t ntensors;
 	uint64_t no_master;
+	/* With opts->peft. */
+	const char *adapter;		/* its name, "" in files of PEFT itself */
+	struct ck_peft_config peft_config;
+	const char *config_text;	/* of the adapter that is written */
+	struct ck_lora *lora;		/* what is merged; NULL = nothing */
+	uint64_t merged;
 };
 
 /*
@@ -62,7 +70,7 @@ struct ck_cv {
  * set, the rest is as CK_CV_INIT left it.  Codes of checking and planning.
  */
 #define CK_CV_INIT .arena = CK_ARENA_INIT, .naming = CK_NAMING_INIT, \
-	.sel = CK_SELECTION_INIT, .plan = CK_PLAN_INIT
+	.sel = CK_SELECTION_INIT, .plan = CK_PLAN_INIT, .peft_config = CK_PEFT_CONFIG_INIT
 int ck_cv_prepare(struct ck_cv *cv, struct ckpt_err *err);
 void ck_cv_release(struct ck_cv *cv);
 
@@ -74,6 +82,22 @@ int ck_cv_choose_items(struct ck_cv *cv, struct ckpt_err *err);
 int ck_cv_make_meta(struct ck_cv *cv, struct ck_cv_set *set, struct ckpt_err *err);
 /* cv->plan, cut into units. */
 int ck_cv_make_plan(struct ck_cv *cv, struct ckpt_err *err);
+/*
+ * op_convert_peft.c: an adapter as PEFT has it.  Of the selection what is the adapter's, under the
+ * names of its file; then the text of adapter_config.json.
+ */
+int ck_cv_peft_pick(struct ck_cv *cv, struct ckpt_err *err);
+int ck_cv_peft_config(struct ck_cv *cv, struct ckpt_err *err);
+bool ck_cv_peft_is_output(const char *name, const struct ck_tree *fresh);
+/* The name of the adapter of 'ck' that is asked for, or the only one; CKPT_E_USAGE. */
+int ck_cv_peft_choose(const struct ckpt *ck, const char *asked, struct ck_arena *arena,
+		      const char **out, struct ckpt_err *err);
+/*
+ * op_convert_merge.c: an adapter into the base.  Of the selection what is the base's; then
+ * cv->lora, cv->merged, and a fingerprint of both.
+ */
+int ck_cv_merge_pick(struct ck_cv *cv, struct ckpt_err *err);
+int ck_cv_merge_begin(struct ck_cv *cv, struct ckpt_err *err);
 /* config.json, with the type that the weights are written in, into the file made last. */
 int ck_cv_plan_config(struct ck_cv *cv, const struct ck_cv_aux *aux, struct ckpt_err *err);
 

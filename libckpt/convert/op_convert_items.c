@@ -341,6 +341,8 @@ int ck_cv_choose_items(struct ck_cv *cv, struct ckpt_err *err)
 		rc = check_language(cv, err);
 	if (!rc)
 		rc = check_names(cv, err);
+	if (!rc && cv->opts->peft)
+		rc = cv->opts->peft->merge ? ck_cv_merge_pick(cv, err) : ck_cv_peft_pick(cv, err);
 	if (!rc)
 		rc = copy_taken(cv, err);
 	if (!rc)

@@ -28,7 +28,7 @@ static const char *stem_of(const struct ck_cv *cv, const struct ck_cv_set *set)
 		return "stream";
 	if (cv->to != CKPT_DST_FOLDER)
 		return ck_fs_base(cv->dst);
-	return cv->opts->states ? set->state : "model";
+	return cv->config_text ? "adapter_model" : cv->opts->states ? set->state : "model";
 }
 
 /* Second names, for a target in which they share the bytes of the first. */
@@ -88,6 +88,8 @@ static int plan_set(struct ck_cv *cv, struct ck_cv_set *set, struct ckpt_err *er
 	if (!driver || !driver->plan)
 		return ck_fail(err, CKPT_E_UNSUPPORTED, cv->dst, CKPT_NO_OFFSET,
 			       "this build cannot write the format of this destination");
+	if (cv->config_text)	/* PEFT reads one file */
+		want.max_shard_bytes = UINT64_MAX;
 	if (!want.max_shard_bytes)
 		want.max_shard_bytes = DEFAULT_SHARD_BYTES;
 	rc = ck_cv_make_meta(cv, set, err);
@@ -146,7 +148,9 @@ static int plan_copies(struct ck_cv *cv, struct ckpt_err *err)
 
 	for (uint64_t i = 0; !rc && i < cv->naux; i++) {
 		rc = ck_plan_file(&cv->plan, cv->aux[i].name, err);
-		if (!rc && !strcmp(cv->aux[i].name, "config.json"))
+		if (!rc && !cv->aux[i].path)
+			rc = ck_plan_literal(&cv->plan, cv->config_text, cv->aux[i].bytes, err);
+		else if (!rc && !strcmp(cv->aux[i].name, "config.json"))
 			rc = ck_cv_plan_config(cv, &cv->aux[i], err);
 		else if (!rc)
 			rc = ck_plan_copy(&cv->plan, cv->aux[i].path, 0, cv->aux[i].bytes, err);
@@ -245,7 +249,9 @@ static int check_aux_dir(const struct ck_cv *cv, struct ckpt_err *err)
 /* The configuration names the model also where no file is copied. */
 int ck_cv_find_aux(struct ck_cv *cv, struct ckpt_err *err)
 {
-	const bool copies = cv->to == CKPT_DST_FOLDER && (cv->opts->aux_dir || !cv->opts->states);
+	const bool adapter = cv->opts->peft && !cv->opts->peft->merge;
+	const bool copies = cv->to == CKPT_DST_FOLDER && (cv->opts->aux_dir ||
+			    (!cv->opts->states && !adapter));
 	int rc = cv->opts->aux_dir ? check_aux_dir(cv, err) : 0;
 
 	if (rc)

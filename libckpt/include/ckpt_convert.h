@@ -62,6 +62,27 @@ struct ckpt_select {
 	enum ckpt_tied tied;		/* of ckpt_convert() */
 };
 
+/* ---------------------------------------------------------------- LoRA */
+
+/*
+ * Of ckpt_convert(): adapters of PEFT.  Without 'merge' the adapter in 'ck', a training step or a
+ * folder of PEFT, becomes a folder that PEFT loads: adapter_model.safetensors and
+ * adapter_config.json.  With it 'ck' is the base, and its weights are written as W + s B A, s
+ * being alpha / r, or alpha / sqrt(r) of rsLoRA, rounded once.  r follows from shapes; what else
+ * PEFT's configuration says is read from adapter_config.json beside the adapter, and fields
+ * below that are not zero replace it.  An alpha that is in no file is CKPT_E_USAGE.
+ */
+struct ckpt_peft_opts {
+	size_t size;			/* sizeof(struct ckpt_peft_opts) */
+	struct ckpt *merge;		/* the adapter, into 'ck'; NULL = write the one in 'ck' */
+	const char *adapter;		/* its name in the model; NULL = the only one there is */
+	const char *config_path;	/* adapter_config.json; NULL = the one beside the adapter */
+	double alpha, dropout;		/* lora_alpha, lora_dropout */
+	const char *bias, *task_type;	/* "none"; "CAUSAL_LM" */
+	const char *base_model;		/* base_model_name_or_path */
+	int rslora;			/* use_rslora */
+};
+
 /* ---------------------------------------------------------------- convert */
 
 /* All zero but 'size': every weight in fp32, to one file or to shards of 5 GB. */
@@ -90,6 +111,7 @@ struct ckpt_convert_opts {
 	unsigned flags;			/* CKPT_WRITE_*, CKPT_CONVERT_* */
 	/* This process's share, from 0; nparts 0 or 1 = all.  Messages count from 1. */
 	uint32_t part, nparts;
+	const struct ckpt_peft_opts *peft;	/* NULL = tensors are written as they are */
 };
 
 #define CKPT_KEEP (-1)		/* of ckpt_convert_opts.dtype */
@@ -138,6 +160,7 @@ struct ckpt_report {
 	 * that was used and its rules, up to one with pattern NULL.  Else NULL. */
 	const char *naming;
 	const struct ckpt_rule *renames;
+	uint64_t merged;		/* tensors that an adapter changed or replaced */
 	void *memory;			/* private */
 };
 

@@ -17,6 +17,7 @@
 #   placeholders as FILE       a model of empty tensors, as ZeRO-3 saves it without gathering
 #   peft as DIR                a step of stage 3 of 2 ranks whose adapter has PEFT's names
 #   vision as DIR              a small Qwen2.5-VL, as transformers saves it
+#   peft_base as DIR           the base of that run, a folder
 #   cut FILE                   cut a file off in the middle
 #   flip FILE                  flip a bit in the middle of it
 #   remove PATTERN...          files that were lost
@@ -42,8 +43,9 @@ setup_placeholders() {
 setup_peft() {
 	local case=$steps/ds0.19.8-z3-bf16-w2-lora/ckpt flags=() pattern
 	zckpt convert -q --rename 'lora_A=lora_A.default.weight' --rename 'lora_B=lora_B.default.weight' \
+		--rename .base.=.base_layer. \
 		--tied drop "$case" peft.safetensors || return 1
-	for pattern in '*.ln?.*' '*.base.*' 'emb*' 'norm*' '*.out.*' '*.down.*'; do flags+=(--frozen "$pattern"); done
+	for pattern in '*.ln?.*' '*.base_layer.*' 'emb*' 'norm*' '*.out.*' '*.down.*'; do flags+=(--frozen "$pattern"); done
 	zckpt map --all peft.safetensors | sed -n 's/^\([^ ]*lora[^ ]*\) .*/\1/p' > peft.order
 	zckpt shard -q peft.safetensors "$2" --world 2 --stage 3 --lr 1e-4 --dtype bf16 --order peft.order "${flags[@]}" &&
 		rm peft.safetensors peft.order
@@ -71,6 +73,10 @@ setup_vision() {
 	sed -e 's/Qwen2ForCausalLM/Qwen2_5_VLForConditionalGeneration/' -e 's/"model_type": "qwen2"/"model_type": "qwen2_5_vl"/' \
 		-e '1s/{/{ "vision_config": {"depth": 1},/' "$fixtures/model/models/qwen25/config.json" > "$dir/config.json"
 	cp "$fixtures/model/train/data.safetensors" .
+}
+setup_peft_base() {
+	zckpt convert -q --only frozen --rename .base.=. --tied drop \
+		"$steps/ds0.19.8-z3-bf16-w2-lora/ckpt" "$2"
 }
 setup_move() { mv "$1" "$2"; }
 setup_cut() { truncate -s $(($(wc -c < "$1") / 2)) "$1"; }

@@ -222,6 +222,7 @@ class ckpt_run_opts(Structure): pass
 class ckpt_value(Structure): pass
 class ckpt_rule(Structure): pass
 class ckpt_select(Structure): pass
+class ckpt_peft_opts(Structure): pass
 class ckpt_convert_opts(Structure): pass
 class ckpt_written(Structure): pass
 class ckpt_report(Structure): pass
@@ -428,6 +429,18 @@ ckpt_select._fields_ = [
     ("skip", c_uint),
     ("tied", c_int),
 ]
+ckpt_peft_opts._fields_ = [
+    ("size", c_size_t),
+    ("merge", c_void_p),
+    ("adapter", c_char_p),
+    ("config_path", c_char_p),
+    ("alpha", c_double),
+    ("dropout", c_double),
+    ("bias", c_char_p),
+    ("task_type", c_char_p),
+    ("base_model", c_char_p),
+    ("rslora", c_int),
+]
 ckpt_convert_opts._fields_ = [
     ("size", c_size_t),
     ("run", POINTER(ckpt_run_opts)),
@@ -442,6 +455,7 @@ ckpt_convert_opts._fields_ = [
     ("flags", c_uint),
     ("part", c_uint32),
     ("nparts", c_uint32),
+    ("peft", POINTER(ckpt_peft_opts)),
 ]
 ckpt_written._fields_ = [
     ("path", c_char_p),
@@ -470,6 +484,7 @@ ckpt_report._fields_ = [
     ("free_bytes", c_uint64),
     ("naming", c_char_p),
     ("renames", POINTER(ckpt_rule)),
+    ("merged", c_uint64),
     ("memory", c_void_p),
 ]
 ckpt_digest_line._fields_ = [
