@@ -190,3 +190,46 @@ def test_other_threads_run_meanwhile(tmp_path):
         stop.set()
         thread.join()
     assert counted[0] > 0 and at[-1] > at[0]
+
+
+def lora_case(tmp_path):
+    """A LoRA run under PEFT's names, and its base."""
+    from conftest import case
+    run = case("ds0.19.8-z3-bf16-w2-lora") / "ckpt"
+    zckpt.convert(run, tmp_path / "run.safetensors", tied="drop", rename={
+        "blocks": "base_model.model.blocks", "lora_A": "lora_A.default.weight",
+        "lora_B": "lora_B.default.weight", ".base.": ".base_layer."})
+    zckpt.convert(run, tmp_path / "base.safetensors", tied="drop", only="frozen", rename={".base.": "."},
+                  dtype="fp32")
+    return tmp_path / "run.safetensors", tmp_path / "base.safetensors"
+
+
+def test_adapter_for_peft(tmp_path):
+    run, _ = lora_case(tmp_path)
+    with pytest.raises(zckpt.UsageError, match="lora-alpha"):
+        zckpt.convert(run, tmp_path / "no", to="peft", include="*lora*")
+    report = zckpt.convert(run, tmp_path / "out", to="peft", lora_alpha=6, include="*lora*")
+    assert report.tensors == 8 and sorted(os.listdir(tmp_path / "out")) == [
+        "adapter_config.json", "adapter_model.safetensors"]
+    with pytest.raises(zckpt.UsageError, match="to is 'lora'"):
+        zckpt.convert(run, tmp_path / "no", to="lora")
+    with pytest.raises(zckpt.UsageError, match="to='peft'"):
+        zckpt.convert(run, tmp_path / "no", lora_alpha=6)
+
+
+def test_merge_lora(tmp_path):
+    run, base = lora_case(tmp_path)
+    zckpt.convert(run, tmp_path / "out", to="peft", lora_alpha=6, include="*lora*")
+    report = zckpt.merge_lora(base, tmp_path / "out", tmp_path / "m.safetensors")
+    assert report.merged == 4
+    name, module = "blocks.1.up.weight", "base_model.model.blocks.1.up.lora_%s.weight"
+    with zckpt.open(base) as w, zckpt.open(tmp_path / "out") as ab, zckpt.open(tmp_path / "m.safetensors") as m:
+        old, new = (memoryview(x[name].bytes()).cast("f") for x in (w, m))
+        a, b = (memoryview(ab[module % x].bytes()).cast("f") for x in "AB")
+        r, columns = ab[module % "A"].shape
+        for i in range(len(old)):
+            more = sum(b[i // columns * r + k] * a[k * columns + i % columns] for k in range(r)) * 6 / r
+            assert abs(new[i] - (old[i] + more)) <= 1e-6 * (abs(old[i]) + abs(more))
+        assert any(o != n for o, n in zip(old, new))
+    with zckpt.open(base) as one, pytest.raises(zckpt.UsageError, match="one open checkpoint"):
+        zckpt.merge_lora(one, one, tmp_path / "no")

@@ -2,7 +2,8 @@
 
     zckpt.open(path)                 tensors by name, their states, findings
     zckpt.safe_open(path, "pt")      the calls of safetensors, on any checkpoint
-    zckpt.convert(src, dst)          weights as safetensors or .pt
+    zckpt.convert(src, dst)          weights as safetensors or .pt; to="peft": a LoRA adapter
+    zckpt.merge_lora(base, adapter, dst)  a model with an adapter merged
     zckpt.reshard(src, dst, world)   training state for another number of ranks
     zckpt.verify, diff, digest, shard, plan, steps
     zckpt.Saver                      saves from a training loop
@@ -20,7 +21,7 @@ __version__ = "0.1.0"
 _WHERE = {
     "checkpoint": ("Checkpoint", "Finding", "State", "Tensor", "open"),
     "safe": ("safe_open",),
-    "verbs": ("convert", "diff", "digest", "plan", "reshard", "shard", "steps", "verify"),
+    "verbs": ("convert", "diff", "digest", "merge_lora", "plan", "reshard", "shard", "steps", "verify"),
     "saver": ("Saver", "load_into"),
     "values": ("Opaque", "SmallTensor", "Values"),
     "errors": ("BusyError", "CanceledError", "DamagedError", "Error", "ExistsError", "ExpectError",
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from .safe import safe_open
     from .saver import Saver, load_into
     from .values import Opaque, SmallTensor, Values
-    from .verbs import convert, diff, digest, plan, reshard, shard, steps, verify
+    from .verbs import convert, diff, digest, merge_lora, plan, reshard, shard, steps, verify
 
 
 def __getattr__(name: str) -> Any:

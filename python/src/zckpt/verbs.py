@@ -61,6 +61,7 @@ class Report:
     no_master: int      #: tensors whose fp32 values come from a 16-bit weight
     overflows: int      #: finite values that became infinite
     aliases: int        #: names that share the bytes of another one
+    merged: int         #: tensors that an adapter changed or replaced
     threads: int
     seconds: float
     digest: str         #: with digest=True: of all that was written
@@ -70,7 +71,7 @@ class Report:
     def _of(cls, raw: Any) -> "Report":
         out = cls([Written(text(f.path), f.bytes, f.ntensors) for f in raw.files[:raw.nfiles]], raw.ntensors,
                   raw.read_bytes, raw.written_bytes, raw.resumed_bytes, raw.no_master, raw.overflows,
-                  raw.aliases, raw.threads, raw.seconds, text(raw.root), _lines(raw.digests, raw.ndigests))
+                  raw.aliases, raw.merged, raw.threads, raw.seconds, text(raw.root), _lines(raw.digests, raw.ndigests))
         lib().ckpt_report_free(byref(raw))
         return out
 
@@ -123,16 +124,28 @@ def convert(src: Source, dst: Path, *, dtype: Any = None, states: Names = None, 
             dtype_rules: Optional[Dict[str, str]] = None, max_shard_bytes: int = 0, aux: Optional[Path] = None,
             expect: Optional[Path] = None, force: bool = False, restart: bool = False, dry_run: bool = False,
             strict: bool = False, digest: bool = False, sums: bool = True, language_part: bool = False,
-            threads: int = 0, mem_limit: int = 0, sync: str = "data", progress: Progress = None) -> Report:
+            threads: int = 0, mem_limit: int = 0, sync: str = "data", progress: Progress = None, to: Optional[str] = None,
+            adapter: Optional[str] = None, adapter_config: Optional[Path] = None, lora_alpha: float = 0,
+            lora_dropout: float = 0, lora_bias: Optional[str] = None, lora_task: Optional[str] = None,
+            lora_base: Optional[str] = None, rslora: bool = False) -> Report:
     """Write weights: to a .safetensors file, a .pt, .pth or .bin state dict, or a folder.
 
     dtype is a type ("bf16", torch.bfloat16), None for fp32, or "keep"; states is "all" or names,
     each written to a file of its own.  language_part is the language model of a vision-language
     model, as a model of its own.  ``dst`` appears complete or not at all.
+
+    With to="peft" the adapter of a LoRA run becomes a folder that PEFT loads; its alpha is that of
+    the adapter_config.json beside the step, or ``lora_alpha``.
     """
+    if to not in (None, "peft"):
+        raise UsageError(f"to is {to!r}; it must be None or 'peft'", "USAGE")
     run = Run(threads, mem_limit, sync, progress)
+    peft = _peft(None, adapter, adapter_config, lora_alpha, lora_dropout, lora_bias, lora_task, lora_base, rslora)
+    if to is None and (adapter or adapter_config or lora_alpha or lora_dropout or lora_bias or lora_task or
+                       lora_base or rslora):
+        raise UsageError("options of an adapter go with to='peft', or with merge_lora()", "USAGE")
     opts = sized(
-        abi.ckpt_convert_opts, run=run.pointer, dtype=dtypes.rule(dtype), dtype_rules=rules(dtype_rules),
+        abi.ckpt_convert_opts, peft=ctypes.pointer(peft) if to else None, run=run.pointer, dtype=dtypes.rule(dtype), dtype_rules=rules(dtype_rules),
         states=strings(states), max_shard_bytes=max_shard_bytes, aux_dir=encode(aux) if aux else None,
         expect_path=encode(expect) if expect else None,
         select=_select(include, exclude, only, skip, rename, strip_prefix, tied),
@@ -140,6 +153,39 @@ def convert(src: Source, dst: Path, *, dtype: Any = None, states: Names = None, 
         (not sums) * abi.CKPT_CONVERT_NO_SUMS | language_part * abi.CKPT_CONVERT_LANGUAGE)
     with _opened(src, tag) as ck:
         return _write("ckpt_convert", ck, dst, opts, run)
+
+
+def _peft(merge: Any, adapter: Optional[str], config: Optional[Path], alpha: float, dropout: float = 0,
+          bias: Optional[str] = None, task: Optional[str] = None, base: Optional[str] = None,
+          rslora: bool = False) -> Any:
+    return sized(abi.ckpt_peft_opts, merge=merge, adapter=encode(adapter) if adapter else None,
+                 config_path=encode(config) if config else None, alpha=alpha, dropout=dropout,
+                 bias=encode(bias) if bias else None, task_type=encode(task) if task else None,
+                 base_model=encode(base) if base else None, rslora=int(rslora))
+
+
+def merge_lora(base: Source, adapter: Source, dst: Path, *, dtype: Any = "keep", name: Optional[str] = None,
+               adapter_config: Optional[Path] = None, lora_alpha: float = 0, rslora: bool = False,
+               max_shard_bytes: int = 0, aux: Optional[Path] = None, force: bool = False, restart: bool = False,
+               dry_run: bool = False, strict: bool = False, digest: bool = False, sums: bool = True,
+               threads: int = 0, mem_limit: int = 0, sync: str = "data", progress: Progress = None) -> Report:
+    """Write a model with a LoRA adapter merged into it, W + s B A rounded once, in little memory.
+
+    ``base`` is a model, ``adapter`` PEFT's folder or a training step; ``name`` chooses one of several
+    adapters.  dtype "keep" is the type of the base.
+    """
+    run = Run(threads, mem_limit, sync, progress)
+    with _opened(adapter) as small, _opened(base) as ck:
+        if small is ck:
+            raise UsageError("base and adapter are one open checkpoint; give the path of one", "USAGE")
+        with small._alone() as merged:
+            opts = sized(
+                abi.ckpt_convert_opts, run=run.pointer, dtype=dtypes.rule(dtype),
+                peft=ctypes.pointer(_peft(merged, name, adapter_config, lora_alpha, rslora=rslora)),
+                max_shard_bytes=max_shard_bytes, aux_dir=encode(aux) if aux else None, select=_select(),
+                flags=_flags(force, restart, dry_run, strict) | digest * abi.CKPT_CONVERT_DIGEST |
+                (not sums) * abi.CKPT_CONVERT_NO_SUMS)
+            return _write("ckpt_convert", ck, dst, opts, run)
 
 
 _TO = {"deepspeed": abi.CKPT_TO_DEEPSPEED, "universal": abi.CKPT_TO_UNIVERSAL, "native": abi.CKPT_TO_NATIVE,
