@@ -148,6 +148,15 @@ if [ -d "$ZCKPT_FIXTURES/parallel" ]; then
 fi
 part "vision-language models, sharded, trained and loaded" \
 	"$python" "$here/vl_cases.py" "$work/vl" --ztrain "$([ -x "$ZTRAIN" ] && echo "$ZTRAIN")"
+# PEFT, beside the environment: without it the part says so
+peft=$ZCKPT_VENV-peft
+if [ ! -f "$peft/.made" ]; then
+	"$python" -m pip install -q --disable-pip-version-check --retries 2 --timeout 60 \
+		--no-deps --target "$peft" peft==0.21.2 accelerate==1.15.0 \
+		>"$scratch/log" 2>&1 && : >"$peft/.made"
+fi
+part "LoRA runs: adapters made and merged, by PEFT" \
+	env PYTHONPATH="$peft" "$python" "$here/peft_cases.py" "$work/peft"
 part "mounted and served steps, read by safetensors and transformers" \
 	"$python" "$here/view_cases.py" "$work/view"
 part "files with sums, read and rewritten by other programs" \
