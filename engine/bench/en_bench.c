@@ -31,9 +31,13 @@ double en_bench_flop(const struct en_model *model, uint32_t tokens)
 {
 	const struct en_model_config *c = &model->config;
 	const double table = (double)c->vocab * c->hidden;
-	const double n = (double)model->numel - (c->tied ? 0 : table);
+	const double looked_up = c->tied ? 0 : table;
+	const double frozen = (double)(model->numel - model->trained) -
+			      (model->block[0].frozen ? looked_up : 0);
+	const double n = (double)model->numel - looked_up;
 
-	return 6 * n + 12.0 * c->layers * c->heads * c->head_dim * tokens;
+	/* of a frozen matrix there is no gradient */
+	return 6 * n - 2 * frozen + 12.0 * c->layers * c->heads * c->head_dim * tokens;
 }
 
 uint64_t en_bench_held(const struct en_mem *mem, bool on_gpu)

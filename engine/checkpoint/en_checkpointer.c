@@ -28,20 +28,27 @@ static enum ckpt_dtype dtype_of(enum kn_type type)
 static int describe(struct en_checkpointer *k, enum kn_type type, struct ckpt_err *err)
 {
 	k->tensor = ck_zalloc((k->model->nparams + 1ull) * sizeof(*k->tensor));
-	if (!k->tensor)
+	k->number = ck_alloc_array(k->model->nparams + 1ull, sizeof(*k->number));
+	if (!k->tensor || !k->number)
 		return ck_fail_nomem(err, "tensors", k->model->nparams);
 	for (uint32_t i = 0; i < k->model->nparams; i++) {
 		const struct en_param *p = &k->model->param[i];
 
+		k->number[i] = UINT64_MAX;
+		if (p->frozen && k->opts.no_frozen)
+			continue;
+		k->number[i] = k->ntensors;
 		k->tensor[k->ntensors++] = (struct ckpt_save_tensor){
 			.name = p->name, .shape = p->shape, .ndim = p->ndim,
-			.role = CKPT_ROLE_TRAINABLE, .dtype = dtype_of(type), .derived = 1,
-			.group = (int32_t)en_zero_group_of(k->z, i),
+			.role = p->frozen ? CKPT_ROLE_FROZEN : CKPT_ROLE_TRAINABLE,
+			.dtype = dtype_of(type), .derived = !p->frozen,
+			.group = p->frozen ? -1 : (int32_t)en_zero_group_of(k->z, i),
 		};
 	}
-	if (k->model->config.tied)
+	if (k->model->config.tied && !k->number[0])
 		k->tensor[k->ntensors++] = (struct ckpt_save_tensor){
-			.name = "lm_head.weight", .shape = k->model->param[0].shape, .ndim = 2,
+			.name = en_model_tied_name(k->model),
+			.shape = k->model->param[0].shape, .ndim = 2,
 			.role = CKPT_ROLE_ALIAS, .dtype = dtype_of(type), .group = -1,
 		};
 	return 0;
@@ -49,13 +56,20 @@ static int describe(struct en_checkpointer *k, enum kn_type type, struct ckpt_er
 
 static int list_own(struct en_checkpointer *k, struct ckpt_err *err)
 {
-	const struct en_zero_piece *p = en_zero_pieces(k->z, &k->nown);
+	uint64_t n, nfrozen;
+	const struct en_zero_piece *p = en_zero_pieces(k->z, &n);
+	const struct en_zero_piece *f = en_zero_frozen(k->z, &nfrozen);
 
-	k->own = ck_zalloc((k->nown + 1) * sizeof(*k->own));
+	k->own = ck_zalloc((n + nfrozen + 1) * sizeof(*k->own));
 	if (!k->own)
-		return ck_fail_nomem(err, "ranges", k->nown);
-	for (uint64_t i = 0; i < k->nown; i++)
-		k->own[i] = (struct ckpt_save_range){ p[i].param, p[i].first, p[i].count };
+		return ck_fail_nomem(err, "ranges", n + nfrozen);
+	for (uint64_t i = 0; i < n; i++)
+		k->own[k->nown++] = (struct ckpt_save_range){ k->number[p[i].param], p[i].first,
+							      p[i].count };
+	for (uint64_t i = 0; i < nfrozen; i++)
+		if (k->number[f[i].param] != UINT64_MAX)
+			k->own[k->nown++] = (struct ckpt_save_range){ k->number[f[i].param],
+								      f[i].first, f[i].count };
 	k->bytes = en_checkpointer_state(k->z);
 	return 0;
 }
@@ -257,6 +271,8 @@ void en_checkpointer_free(struct en_checkpointer *k)
 	step_release(&k->step);
 	ck_free(k->room);
 	ck_free(k->tensor);
+	ck_free(k->number);
+	ck_free(k->last);
 	ck_free(k->own);
 	ck_free(k->config);
 	ck_free(k);
@@ -324,13 +340,22 @@ static int save_behind(struct en_checkpointer *k, struct ckpt_err *err)
 	return rc;
 }
 
+/* The step before is whole, and stays the same while it is linked. */
+static void keep_last(struct en_checkpointer *k, int old)
+{
+	ck_free(k->last);
+	k->last = !old && k->step.tag && !k->opts.local ? ck_strdup(k->step.tag) : NULL;
+}
+
 int en_checkpointer_save(struct en_checkpointer *k, const char *tag,
 			 const struct en_checkpointer_values *v,
 			 bool *old_out, struct ckpt_err *err)
 {
 	int old = en_checkpointer_wait(k, 0, NULL, err);
-	int rc = take_step(k, tag, v, old ? NULL : err);
+	int rc;
 
+	keep_last(k, old);
+	rc = take_step(k, tag, v, old ? NULL : err);
 	*old_out = old != 0;
 	if (!rc)
 		rc = k->behind ? save_behind(k, old ? NULL : err) :

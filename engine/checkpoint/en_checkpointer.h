@@ -44,6 +44,7 @@ struct en_checkpointer_opts {
 	uint64_t buffer_bytes;
 	uint32_t threads;	/* that write, 1 to 64; 0 = by the cores that are left, at most 8 */
 	uint32_t busy;		/* threads of this rank that compute */
+	bool no_frozen;		/* steps are without frozen parameters */
 	const char *beside;	/* model folder or config.json to copy into each step; or NULL */
 };
 
@@ -140,6 +141,9 @@ struct en_resume {
 	const struct en_checkpointer_check *check;
 	struct en_sched *sched;		/* NULL, and 'scale' too: they stay unread */
 	struct en_scale *scale;
+	uint64_t seed;			/* of adapters */
+	const char *adapter;		/* a folder of PEFT's that they begin with; or NULL */
+	const char *weights;		/* of frozen parameters that a step lacks; or NULL */
 };
 
 /*
@@ -148,6 +152,8 @@ struct en_resume {
  * 0 prints a line.  en_zero_sync_params() comes next; en_loaded_release() also after a failure.
  */
 int en_resume_load(const struct en_resume *resume, struct en_loaded *out, struct ckpt_err *err);
+/* Masters of adapters alone, from r->adapter or r->seed. */
+int en_resume_adapters(const struct en_resume *resume, struct ckpt_err *err);
 void en_loaded_release(struct en_loaded *loaded);
 
 #endif

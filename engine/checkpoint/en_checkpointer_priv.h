@@ -24,6 +24,7 @@ struct en_checkpointer {
 	struct ckpt_saver *saver;
 	struct ckpt_save_tensor *tensor;
 	uint64_t ntensors;
+	uint64_t *number;	/* [nparams]: a parameter's among them; UINT64_MAX = not saved */
 	struct ckpt_save_range *own;
 	uint64_t nown;
 	uint64_t bytes;		/* of this rank's state */
@@ -31,6 +32,8 @@ struct en_checkpointer {
 	float *room;		/* if the state is not in our memory, nor copied aside */
 	struct en_checkpointer_step step;
 	char *config;		/* text of config.json where that alone is the model; or NULL */
+	char *last;		/* tag of the last save that succeeded, whose frozen files are
+				 * linked; or NULL */
 	bool open;		/* a save was committed and not waited for */
 	/*
 	 * The thread that saves a copy of a state of a device (en_checkpointer_put.c).  While

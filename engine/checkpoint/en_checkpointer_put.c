@@ -29,6 +29,7 @@ static int begin(struct en_checkpointer *k, struct ckpt_err *err)
 		.skipped = s->at.skipped, .scaler = &s->scaler, .clip_grad = s->clip,
 		.ds_config = s->ds_config, .scheduler = s->sched, .client = s->client,
 		.own = native ? k->own : NULL, .nown = native ? k->nown : 0,
+		.frozen_from = native && k->last && strcmp(k->last, s->tag) ? k->last : NULL,
 		.flags = s->replaces ? CKPT_SAVE_FORCE : 0,
 		.config_json = k->config, .aux_dir = k->config ? NULL : k->opts.beside,
 	};
@@ -62,7 +63,7 @@ static int end(struct en_checkpointer *k, int rc, struct ckpt_err *err)
 static int put_memory(struct en_checkpointer *k, const struct en_zero_piece *p, enum en_state s,
 		      struct ckpt_err *err)
 {
-	return ckpt_save_put(k->saver, p->param, en_state_name(s), p->first, p->count,
+	return ckpt_save_put(k->saver, k->number[p->param], en_state_name(s), p->first, p->count,
 			     en_zero_memory_of(p, s), 0, err);
 }
 
@@ -83,8 +84,51 @@ static int put_got(struct en_checkpointer *k, const struct en_zero_piece *p, enu
 		n = slice.n = ck_min_u64(p->count - at, ROOM);
 		rc = en_zero_read(k->z, &slice, k->room, err);
 		if (!rc)
-			rc = ckpt_save_put(k->saver, p->param, en_state_name(s),
+			rc = ckpt_save_put(k->saver, k->number[p->param], en_state_name(s),
 					   p->first + at, n, k->room, 0, err);
+	}
+	return rc;
+}
+
+/* ---- frozen parameters ---- */
+
+/* A device's come through the room. */
+static int put_frozen_got(struct en_checkpointer *k, const struct en_zero_piece *p,
+			  struct ckpt_err *err)
+{
+	uint64_t n;
+	int rc = 0;
+
+	if (!k->room)
+		k->room = ck_alloc_array(ROOM, sizeof(float));
+	if (!k->room)
+		return ck_fail_nomem(err, "a room", ROOM * sizeof(float));
+	for (uint64_t at = 0; !rc && at < p->count; at += n) {
+		n = ck_min_u64(p->count - at, ROOM);
+		rc = en_zero_frozen_get(k->z, p, at, n, k->room, err);
+		if (!rc)
+			rc = ckpt_save_put(k->saver, k->number[p->param], "weight", p->first + at,
+					   n, k->room, 0, err);
+	}
+	return rc;
+}
+
+/* They never change: those of the host are lent. */
+static int put_frozen(struct en_checkpointer *k, struct ckpt_err *err)
+{
+	uint64_t n;
+	const struct en_zero_piece *p = en_zero_frozen(k->z, &n);
+	int rc = 0;
+
+	for (uint64_t i = 0; !rc && i < n; i++) {
+		const void *memory = en_zero_frozen_memory(k->z, &p[i]);
+		const uint64_t number = k->number[p[i].param];
+
+		if (number == UINT64_MAX || !ckpt_save_needs(k->saver, number))
+			continue;
+		rc = memory ? ckpt_save_put(k->saver, number, "weight", p[i].first, p[i].count,
+					    memory, CKPT_PUT_BORROW, err) :
+		     put_frozen_got(k, &p[i], err);
 	}
 	return rc;
 }
@@ -97,6 +141,7 @@ int en_checkpointer_put(struct en_checkpointer *k, struct ckpt_err *err)
 
 	if (rc)
 		return rc;
+	rc = put_frozen(k, err);
 	for (uint64_t i = 0; !rc && i < n; i++)
 		for (int s = 0; !rc && s < EN_STATES; s++)
 			rc = (p[i].master ? put_memory : put_got)(k, &p[i], (enum en_state)s, err);
@@ -119,7 +164,7 @@ static int put_copied(struct en_checkpointer *k, const struct en_zero_copied *c,
 			       to = ck_min_u64(s->at + s->n, p[i].at + p[i].count);
 
 		if (p[i].block == s->block && from < to)
-			rc = ckpt_save_put(k->saver, p[i].param,
+			rc = ckpt_save_put(k->saver, k->number[p[i].param],
 					   en_state_name(s->state),
 					   p[i].first + (from - p[i].at), to - from,
 					   c->p + (from - s->at),
@@ -138,11 +183,14 @@ static int put_behind(struct en_checkpointer *k, struct ckpt_err *err)
 		rc = begin(k, err);
 	if (rc)
 		return rc;
-	do {
+	rc = put_frozen(k, err);
+	while (!rc) {
 		rc = en_zero_snap_next(k->z, &c, err);
 		if (!rc && c.slice.n)
 			rc = put_copied(k, &c, err);
-	} while (!rc && c.slice.n);
+		if (!c.slice.n)
+			break;
+	}
 	return end(k, rc, err);
 }
 

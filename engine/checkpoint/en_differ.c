@@ -78,6 +78,25 @@ int en_differ_model(struct en_differ *d, const struct en_run_facts *now,
 	return 0;
 }
 
+int en_differ_trained(const struct en_run_facts *now, const struct en_run_facts *before,
+		      const char *where, struct ckpt_err *err)
+{
+	static const char *const keys[] = { "lora", "freeze" };
+
+	for (size_t i = 0; before && i < CK_ARRAY_LEN(keys); i++) {
+		const char *is = en_run_facts_find(now, keys[i]);
+		const char *was = en_run_facts_find(before, keys[i]);
+
+		if (strcmp(is ? is : "", was ? was : "") != 0)
+			return ck_fail(err, CKPT_E_MISMATCH, where, CKPT_NO_OFFSET,
+				       "--%s: the step was trained with %s, this run has %s; "
+				       "resume with the step's, or begin a new run with its "
+				       "weights (zckpt convert)",
+				       keys[i], was ? was : "none", is ? is : "none");
+	}
+	return 0;
+}
+
 /* ---- schedule, clipping, fp8 ---- */
 
 /* What a run has that does not say. */

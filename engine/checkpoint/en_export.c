@@ -1,5 +1,5 @@
 /* en_export.c -- see en_export.h. */
-#include "engine/checkpoint/en_export.h"
+#include "engine/checkpoint/en_export_priv.h"
 #include "engine/checkpoint/en_checkpointer.h"
 
 #include <errno.h>
@@ -133,17 +133,19 @@ static enum ckpt_dtype dtype_of(enum kn_type type)
 	return type == KN_BF16 ? CKPT_BF16 : type == KN_F16 ? CKPT_F16 : CKPT_F32;
 }
 
-/* The head of a tied model is a second name. */
+/* Without adapters, which are merged.  The head of a tied model is a second name. */
 static uint64_t describe(const struct en_model *model, enum kn_type type,
 			 struct ckpt_save_tensor *tensor)
 {
 	uint64_t n = 0;
 
-	for (; n < model->nparams; n++) {
-		const struct en_param *p = &model->param[n];
+	for (uint32_t i = 0; i < model->nparams; i++) {
+		const struct en_param *p = &model->param[i];
 
-		tensor[n] = (struct ckpt_save_tensor){
-			.name = p->name, .shape = p->shape, .ndim = p->ndim,
+		if (!p->plain)
+			continue;
+		tensor[n++] = (struct ckpt_save_tensor){
+			.name = p->plain, .shape = p->shape, .ndim = p->ndim,
 			.role = CKPT_ROLE_TRAINABLE, .dtype = dtype_of(type), .derived = 1,
 		};
 	}
@@ -180,42 +182,97 @@ static int begin(const struct en_model *model, const struct en_export_opts *o,
 	return rc;
 }
 
-/* A device's masters come through 'room'. */
-static int put_got(struct en_zero *z, const struct en_zero_piece *p, float *room,
-		   struct ckpt_saver *saver, struct ckpt_err *err)
+/* What is put, and the room that it goes through. */
+struct putting {
+	const struct en_model *model;
+	struct en_zero *z;
+	struct en_comm *comm;
+	struct ckpt_saver *saver;
+	float *room, *narrow;	/* [ROOM] */
+	float *whole;		/* the adapters of a block, or NULL */
+};
+
+/* A parameter's number among the tensors of the model without adapters. */
+static uint64_t number_of(const struct en_model *model, uint32_t param)
+{
+	return model->param[param].stream;
+}
+
+/* A device's masters. */
+static int put_got(struct putting *u, const struct en_zero_piece *p, struct ckpt_err *err)
 {
 	uint64_t n;
 	int rc = 0;
 
 	for (uint64_t at = 0; !rc && at < p->count; at += n) {
 		n = ck_min_u64(p->count - at, ROOM);
-		rc = en_zero_read(z, &(struct en_zero_slice){ p->block, EN_STATE_MASTER, p->at + at,
-							     n }, room, err);
+		rc = en_zero_read(u->z, &(struct en_zero_slice){ p->block, EN_STATE_MASTER,
+								p->at + at, n }, u->room, err);
 		if (!rc)
-			rc = ckpt_save_put(saver, p->param, master.name, p->first + at, n, room, 0,
-					   err);
+			rc = ckpt_save_put(u->saver, number_of(u->model, p->param), master.name,
+					   p->first + at, n, u->room, 0, err);
 	}
 	return rc;
 }
 
-static int put_all(struct en_zero *z, struct ckpt_saver *saver, struct ckpt_err *err)
+/* Frozen ones, with what their adapters add. */
+static int put_frozen(struct putting *u, const struct en_zero_piece *p, struct ckpt_err *err)
 {
 	uint64_t n;
-	const struct en_zero_piece *p = en_zero_pieces(z, &n);
-	float *room = n && !p[0].master ? ck_alloc_array(ROOM, sizeof(float)) : NULL;
-	int rc = !n || p[0].master || room ? 0 : ck_fail_nomem(err, "a room", ROOM);
+	int rc = 0;
 
-	for (uint64_t i = 0; !rc && i < n; i++)
-		rc = room ? put_got(z, &p[i], room, saver, err) :
-		     ckpt_save_put(saver, p[i].param, master.name, p[i].first, p[i].count,
-				   p[i].master, CKPT_PUT_BORROW, err);
-	ck_free(room);
+	for (uint64_t at = 0; !rc && at < p->count; at += n) {
+		n = ck_min_u64(p->count - at, ROOM);
+		rc = en_zero_frozen_get(u->z, p, at, n, u->narrow, err);
+		if (rc)
+			break;
+		kn_cast(u->room, KN_F32, u->narrow, en_zero_type(u->z), n, NULL);
+		en_export_add(u->model, p->param, u->whole, p->first + at, n, u->room);
+		rc = ckpt_save_put(u->saver, number_of(u->model, p->param), master.name,
+				   p->first + at, n, u->room, 0, err);
+	}
 	return rc;
 }
 
-static int put(struct en_zero *z, struct ckpt_saver *saver, struct ckpt_err *err)
+static int put_block(struct putting *u, uint32_t block, struct ckpt_err *err)
 {
-	int rc = put_all(z, saver, err);
+	uint64_t n, nfrozen;
+	const struct en_zero_piece *p = en_zero_pieces(u->z, &n);
+	const struct en_zero_piece *f = en_zero_frozen(u->z, &nfrozen);
+	int rc = u->model->lora.r ? en_export_block(u->z, u->comm, u->model, block, &u->whole,
+						    err) : 0;
+
+	for (uint64_t i = 0; !rc && i < n; i++)
+		if (p[i].block == block && u->model->param[p[i].param].plain)
+			rc = !p[i].master ? put_got(u, &p[i], err) :
+			     ckpt_save_put(u->saver, number_of(u->model, p[i].param), master.name,
+					   p[i].first, p[i].count, p[i].master, CKPT_PUT_BORROW,
+					   err);
+	for (uint64_t i = 0; !rc && i < nfrozen; i++)
+		if (f[i].block == block)
+			rc = put_frozen(u, &f[i], err);
+	ck_free(u->whole);
+	u->whole = NULL;
+	return rc;
+}
+
+static int put_all(struct putting *u, struct ckpt_err *err)
+{
+	int rc;
+
+	u->room = ck_alloc_array(2 * ROOM, sizeof(float));
+	u->narrow = u->room ? u->room + ROOM : NULL;
+	rc = u->room ? 0 : ck_fail_nomem(err, "a room", ROOM);
+	for (uint32_t i = 0; !rc && i < u->model->nblocks; i++)
+		rc = put_block(u, i, err);
+	ck_free(u->room);
+	return rc;
+}
+
+static int put(struct putting *u, struct ckpt_err *err)
+{
+	struct ckpt_saver *saver = u->saver;
+	int rc = put_all(u, err);
 
 	if (rc)
 		ckpt_save_abort(saver, "a rank failed to write its shard");
@@ -237,15 +294,21 @@ int en_export(const struct en_model *model, struct en_zero *z, struct en_comm *c
 	const struct en_zero_piece *piece = en_zero_pieces(z, &n);
 	int rc = find(opts, &p, err);
 
-	if (n && !piece[0].master)
+	if ((n && !piece[0].master) || model->trained != model->numel)
 		so.buffer_bytes = DEVICE_BUFFER;
 	so.root = p.root;
+	if (!rc && model->lora.r && !opts->merge) {
+		rc = en_export_adapter(model, z, comm, opts, p.dir, out, err);
+		leave(&p);
+		return rc;
+	}
 	if (!rc)
 		rc = ckpt_saver_new(&so, &saver, err);
 	if (!rc)
 		rc = begin(model, opts, &p, saver, err);
 	if (!rc)
-		rc = put(z, saver, err);
+		rc = put(&(struct putting){ .model = model, .z = z, .comm = comm,
+					    .saver = saver }, err);
 	if (!rc)
 		rc = ckpt_save_wait(saver, 0, out, err);
 	ckpt_saver_free(saver);

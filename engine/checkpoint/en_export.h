@@ -19,6 +19,8 @@ struct en_export_opts {
 	enum kn_type type;	/* KN_F32, KN_BF16, KN_F16 */
 	uint64_t max_shard_bytes;	/* 0 = 5,000,000,000 */
 	int64_t steps;		/* that the run has made; en_run() sets it */
+	bool merge;		/* adapters are added to their matrices; else they alone are
+				 * exported, as PEFT's folder */
 	bool last_only;		/* for en_run(): after the last step of the run alone */
 	enum ckpt_sync sync;
 	uint32_t timeout_ms;

@@ -17,18 +17,18 @@ static bool is_moment(const char *state)
 }
 
 /* Has a parameter a moment?  Then all must have both: reading them finds what is missing. */
-static bool has_moments(const struct en_model *model, const struct ckpt *ck)
+static bool has_moments(const struct ckpt *ck)
 {
 	struct ckpt_tensor_info info;
 	struct ckpt_state_info state;
-	uint64_t tensor;
+	struct ckpt_info all;
 
-	for (uint32_t i = 0; i < model->nparams; i++) {
-		if (ckpt_tensor_find(ck, model->param[i].name, &tensor, NULL) ||
-		    ckpt_tensor_get(ck, tensor, &info, NULL))
+	ckpt_info_get(ck, &all);
+	for (uint64_t i = 0; i < all.ntensors; i++) {
+		if (ckpt_tensor_get(ck, i, &info, NULL))
 			continue;
 		for (uint32_t s = 0; s < info.nstates; s++)
-			if (!ckpt_state_get(ck, tensor, s, &state, NULL) && is_moment(state.name))
+			if (!ckpt_state_get(ck, i, s, &state, NULL) && is_moment(state.name))
 				return true;
 	}
 	return false;
@@ -263,6 +263,63 @@ static int refuse_other_optimizer(const struct ckpt *ck, bool moments, const cha
 		       "begin a new run with its weights: --model %.200s", why, where);
 }
 
+/* ---- states and weights ---- */
+
+/* 'read' from a folder of its own, with its own checks. */
+static int read_beside(const struct en_resume *r, const char *path,
+		       int (*read)(struct en_zero *z, const struct ckpt *ck,
+				   struct ckpt_load_checks *checks, struct ckpt_err *err),
+		       struct ckpt_err *err)
+{
+	struct ckpt_load_checks *checks = NULL;
+	struct ckpt_load_checked checked;
+	struct ckpt *ck;
+	int rc = ckpt_open(&path, 1, NULL, &ck, err);
+
+	if (rc)
+		return rc;
+	rc = as_damage(ckpt_load_checks_new(ck, &checks, err), err);
+	if (!rc)
+		rc = read(r->z, ck, checks, err);
+	if (!rc)
+		rc = as_damage(ckpt_load_checks_end(checks, NULL, &checked, err), err);
+	ckpt_load_checks_free(checks);
+	ckpt_close(ck);
+	return rc;
+}
+
+static int read_step(const struct en_resume *r, const struct ckpt *ck,
+		     struct ckpt_load_checks *checks, uint64_t *bytes_out, struct ckpt_err *err)
+{
+	int rc = en_zero_read_state(r->z, ck, checks, bytes_out, err);
+
+	if (rc || en_zero_has_frozen(r->z, ck))
+		return rc ? rc : en_zero_read_frozen(r->z, ck, checks, err);
+	if (!r->weights)
+		return ck_fail(err, CKPT_E_NOTFOUND, r->from, CKPT_NO_OFFSET,
+			       "the step was saved without frozen parameters (--exclude-frozen): "
+			       "give --model a folder with the weights that the run began with");
+	return read_beside(r, r->weights, en_zero_read_frozen, err);
+}
+
+int en_resume_adapters(const struct en_resume *r, struct ckpt_err *err)
+{
+	if (!r->model->lora.r)
+		return 0;
+	return r->adapter ? read_beside(r, r->adapter, en_zero_read_adapters, err) :
+	       en_zero_init_adapters(r->z, r->seed, err);
+}
+
+static int read_weights(const struct en_resume *r, const struct ckpt *ck,
+			struct ckpt_load_checks *checks, struct ckpt_err *err)
+{
+	int rc = en_zero_read_weights(r->z, ck, checks, err);
+
+	if (!rc && !r->adapter && en_zero_has_adapters(r->z, ck))
+		return en_zero_read_adapters(r->z, ck, checks, err);
+	return rc ? rc : en_resume_adapters(r, err);
+}
+
 static int load(const struct en_resume *r, const char *tag, struct en_loaded *out,
 		struct ckpt_err *err)
 {
@@ -275,7 +332,7 @@ static int load(const struct en_resume *r, const char *tag, struct en_loaded *ou
 	memset(out, 0, sizeof(*out));
 	if (rc)
 		return rc;
-	out->resumed = has_moments(r->model, ck);
+	out->resumed = has_moments(ck);
 	rc = as_damage(refuse_errors(ck, err), err);
 	if (!rc)
 		rc = out->resumed ? refuse_amsgrad(ck, r->from, err) :
@@ -287,14 +344,18 @@ static int load(const struct en_resume *r, const char *tag, struct en_loaded *ou
 	if (!rc && out->resumed)
 		rc = read_values(r->model, ck, out, r->sched, r->scale, err);
 	if (!rc && out->resumed && !out->made.n)	/* nothing else says which model it is */
-		rc = en_model_match(r->model, ck, err);
+		rc = en_model_match_step(r->model, ck, err);
 	if (!rc && out->resumed)
 		rc = en_differ_model(r->check->differ, r->check->now,
 				     out->made.n ? &out->made : NULL, r->check->allow, r->from,
 				     err);
-	if (!rc)
-		rc = out->resumed ? en_zero_read_state(r->z, ck, checks, &out->bytes, err) :
-		     en_zero_read_weights(r->z, ck, checks, err);
+	if (!rc && out->resumed)
+		rc = en_differ_trained(r->check->now, out->made.n ? &out->made : NULL, r->from,
+				       err);
+	if (!rc && out->resumed)
+		rc = read_step(r, ck, checks, &out->bytes, err);
+	else if (!rc)
+		rc = read_weights(r, ck, checks, err);
 	if (!rc)
 		rc = as_damage(ckpt_load_checks_end(checks, NULL, &checked, err), err);
 	ckpt_load_checks_free(checks);

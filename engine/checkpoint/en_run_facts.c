@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "engine/base/en_json.h"
+#include "engine/model/en_adapt.h"
 #include "libckpt/base/ck_err.h"
 
 #define MOST_NODES 1000
@@ -121,6 +122,17 @@ void en_run_facts_fill(struct en_run_facts *m, const struct en_model_config *mod
 void en_run_facts_fp8(struct en_run_facts *m, const char *recipe)
 {
 	add_text(m, "fp8", recipe);
+}
+
+void en_run_facts_adapt(struct en_run_facts *m, const struct en_model *model)
+{
+	char text[EN_LORA_TEXT];
+
+	en_lora_text(&model->lora, text);
+	if (model->lora.r)
+		add_text(m, "lora", text);
+	if (*model->freeze)
+		add_text(m, "freeze", model->freeze);
 }
 
 const char *en_run_facts_find(const struct en_run_facts *m, const char *key)

@@ -23,7 +23,7 @@
 #define EN_RUN_FACTS 64
 struct en_run_fact {
 	char key[40];		/* "hidden_size", "schedule.warmup" */
-	char value[48];
+	char value[168];
 };
 
 struct en_run_facts {
@@ -35,6 +35,8 @@ void en_run_facts_fill(struct en_run_facts *m, const struct en_model_config *mod
 		       const struct en_settings *set, const struct en_sched *sched);
 /* The recipe of products in 8 bits; without a call, and in steps that do not say, "off". */
 void en_run_facts_fp8(struct en_run_facts *m, const char *recipe);
+/* What of the model is trained: "lora" and "freeze", where they are not "none". */
+void en_run_facts_adapt(struct en_run_facts *m, const struct en_model *model);
 /* The object's text. */
 int en_run_facts_write(const struct en_run_facts *m, struct ck_buf *buf, struct ckpt_err *err);
 /* False if the step has none.  'nmodel' is not known, and 0. */
@@ -59,6 +61,12 @@ struct en_differ {
 int en_differ_model(struct en_differ *d, const struct en_run_facts *now,
 		    const struct en_run_facts *before, bool allow, const char *where,
 		    struct ckpt_err *err);
+/*
+ * Both train the same parameters: "lora" and "freeze" are equal, or CKPT_E_MISMATCH with both.  A
+ * step of another program ('before' NULL) is not looked at.
+ */
+int en_differ_trained(const struct en_run_facts *now, const struct en_run_facts *before,
+		      const char *where, struct ckpt_err *err);
 /* Schedule, clipping and the rest of 'now' that is not the model's: this run's hold. */
 void en_differ_run(struct en_differ *d, const struct en_run_facts *now,
 		   const struct en_run_facts *before);

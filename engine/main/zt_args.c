@@ -139,6 +139,12 @@ static int check(struct zt_args *a, const char *rest)
 		       "one of them";
 	else if (a->data_kind && !a->data)
 		what = "--data-kind needs --data";
+	else if (a->merge && (!a->export || (!a->lora && !a->lora_from)))
+		what = "--merge needs --export, and adapters: --lora or --lora-from";
+	else if (a->no_frozen && !a->save)
+		what = "--exclude-frozen needs --save";
+	else if (a->no_frozen && !a->freeze.n && !a->lora && !a->lora_from)
+		what = "--exclude-frozen needs frozen parameters: --freeze, --lora or --lora-from";
 	else if (a->other_model && !a->resume)
 		what = "--allow-other-model needs --resume";
 	else if (a->new_data && !a->resume)

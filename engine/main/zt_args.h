@@ -23,6 +23,10 @@ struct zt_args {
 	int64_t micro_batch, accumulation;	/* 0 = the file's */
 	int overflow;		/* enum zt_overflow, 0 = not stated */
 	int loss;		/* 0 = mean of micro-batches' means, 1 = mean of tokens */
+	/* What is trained. */
+	struct words freeze;	/* patterns of names */
+	const char *lora, *lora_from;	/* adapters as text; a folder of PEFT's; or NULL */
+	int no_frozen;		/* steps are saved without frozen parameters */
 	/* Data. */
 	const char *data;	/* a file of tokens, or NULL: made up */
 	int data_kind;		/* 0 = by the name, else enum en_source_kind */
@@ -61,6 +65,7 @@ struct zt_args {
 	int64_t save_threads;	/* 0 = by the cores */
 	/* Weights at the end. */
 	const char *export, *max_shard_size;	/* or NULL */
+	int merge;		/* adapters into their matrices */
 	int export_dtype;	/* enum en_precision, 0 = as the file says */
 	/* What is said. */
 	const char *log;

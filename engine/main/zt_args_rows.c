@@ -62,6 +62,14 @@ const struct opt zt_args_run[] = {
 		  "which steps fp16 skips. units: the same at any number of ranks (default on CPUs "
 		  "and with --reduction tree); deepspeed: those that DeepSpeed skips (default on "
 		  "GPUs)"),
+	{ .kind = OPT_WORDS, .name = "freeze", .value = "PATTERN", .to = &args.freeze,
+	  .help = "do not train parameters of such names ('*embed*', 'model.layers.[0-3].*'); "
+		  "may be repeated" },
+	ZT_TEXT("lora", "KEYS", args.lora,
+		"train adapters, as PEFT: r=8,alpha=16,target=q_proj+v_proj or "
+		"target=all-linear, rslora"),
+	ZT_TEXT("lora-from", "DIR", args.lora_from,
+		"begin with the adapter that PEFT saved in DIR"),
 	ZT_FLAG("random", args.random, "start from random weights"),
 	ZT_FLAG("recompute", args.recompute,
 		"keep only each layer's input and recompute activations in the backward pass"),
@@ -149,6 +157,8 @@ const struct opt zt_args_run[] = {
 		  "what a completed save has synced to disk: data (default), full or none"),
 	ZT_WHOLE("grace", "SECONDS", args.grace_s, 1, 1000000,
 		 "time limit of the save on SIGTERM (30)"),
+	ZT_FLAG("exclude-frozen", args.no_frozen,
+		"save steps without frozen parameters; --resume reads them from --model"),
 	ZT_TEXT("resume", "auto|DIR", args.resume,
 		"resume from the step that 'latest' names in --save (auto) or in DIR; if it is "
 		"damaged, from the newest complete step; or from a file of torch.save with model "
@@ -166,6 +176,9 @@ const struct opt zt_args_run[] = {
 	ZT_TEXT("export", "DIR", args.export,
 		"at the end, write a folder for transformers: config.json, tokenizer, "
 		"model.safetensors"),
+	ZT_FLAG("merge", args.merge,
+		"with --lora: export the model with its adapters merged, instead of the adapter "
+		"as PEFT's folder"),
 	ZT_ONE_OF("export-dtype", "T", args.export_dtype, EN_FP32, precisions,
 		  "fp32, bf16 or fp16 (fp32; 16-bit if stage3_gather_16bit_weights_on_model_save "
 		  "is true)"),
@@ -248,8 +261,8 @@ const struct opt zt_args_bench[] = {
 };
 const char *const zt_args_bench_has[] = {
 	"config", "micro-batch", "accumulation", "clip", "precision", "recompute", "keep-all",
-	"fp8", "overflow", "device", "reduction", "threads", "seed", "timeout", "secret-file",
-	"color", NULL,
+	"fp8", "overflow", "freeze", "lora", "device", "reduction", "threads", "seed", "timeout",
+	"secret-file", "color", NULL,
 };
 
 /* Of `ztrain eval`. */
@@ -269,8 +282,8 @@ const struct opt zt_args_eval[] = {
 	{ 0 },
 };
 const char *const zt_args_eval_has[] = {
-	"config", "micro-batch", "precision", "device", "threads", "timeout", "secret-file",
-	"data-kind", "overlap", "pack", "cut", "pad-id", "allow-other-model", "exact", "counters",
+	"config", "micro-batch", "precision", "freeze", "lora", "lora-from", "device", "threads",
+	"timeout", "secret-file", "data-kind", "overlap", "pack", "pack-documents", "cut", "pad-id", "allow-other-model", "exact", "counters",
 	"quiet", "color", "local_rank", NULL,
 };
 
@@ -279,8 +292,9 @@ static const char *const rare[] = {
 	"beta1", "beta2", "eps", "lr-scheduler-args", "loss", "overflow", "keep-all", "reduction",
 	"seed", "timeout", "secret-file", "data-kind", "overlap", "pad-id", "order", "tail",
 	"drop-last", "deal", "save-buffer", "save-threads", "sync", "grace", "overwrite-steps",
-	"allow-other-model", "max-shard-size", "color", "counters", "exact", "check-launch",
-	"local_rank", "synthetic-rows", "print-every", "peak-tflops", "warmup", NULL,
+	"allow-other-model", "exclude-frozen", "lora-from", "max-shard-size", "merge", "color",
+	"counters", "exact", "check-launch", "local_rank", "synthetic-rows", "print-every",
+	"peak-tflops", "warmup", NULL,
 };
 
 const struct opt zt_args_talk[] = {

@@ -45,9 +45,13 @@ static int open_plan(const struct zt_program *p, struct ckpt_model **out)
 	char path[ZT_PATH];
 	struct stat st;
 	const bool dir = !stat(p->args.model, &st) && S_ISDIR(st.st_mode);
+	int rc;
 
+	if (p->args.freeze.n)	/* it knows adapters only */
+		return -CKPT_E_UNSUPPORTED;
 	snprintf(path, sizeof(path), "%s%s", p->args.model, dir ? "/config.json" : "");
-	return ckpt_model_from_config(path, out, NULL);
+	rc = ckpt_model_from_config(path, out, NULL);
+	return rc || !p->args.lora ? rc : ckpt_model_lora(*out, p->args.lora, NULL);
 }
 
 static struct ckpt_setup setup_of(const struct zt_program *p, const struct en_zero_opts *zo)

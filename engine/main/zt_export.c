@@ -44,7 +44,7 @@ int zt_export_plan(struct zt_program *p, struct ckpt_err *err)
 		.type = a->export_dtype ? type_of((enum en_precision)a->export_dtype) :
 			gathers(set) ? type_of(set->precision) : KN_F32,
 		.sync = (enum ckpt_sync)a->sync, .timeout_ms = p->comm->timeout_ms,
-		.last_only = !a->export,
+		.last_only = !a->export, .merge = a->merge,
 	};
 	if (a->max_shard_size)
 		o->max_shard_bytes = zt_size(a->max_shard_size);

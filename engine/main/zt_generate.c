@@ -13,6 +13,8 @@
 #include "engine/main/zt_opt.h"
 #include "engine/main/zt_prompt.h"
 #include "engine/main/zt_say.h"
+#include "engine/checkpoint/en_run_facts.h"
+#include "engine/model/en_adapt.h"
 #include "engine/model/en_decode.h"
 #include "engine/model/en_sample.h"
 #include "engine/model/en_weights.h"
@@ -188,6 +190,30 @@ static int open_model(struct generate *g, char dir[PATH], struct ckpt_err *err)
 	return rc ? rc : en_model_new(&config, &g->model, err);
 }
 
+/* A step of a run with adapters says so: the model has them, too. */
+static int adapt_model(struct generate *g, const struct ckpt *ck, struct ckpt_err *err)
+{
+	const struct en_model_config config = g->model->config;
+	struct en_adapt adapt = { .ranks = 1 };
+	struct en_run_facts made;
+	struct ckpt_values *values;
+	const char *lora;
+	int rc;
+
+	if (ckpt_values_open(ck, 0, 0, &values, NULL))
+		return 0;	/* weights */
+	lora = en_run_facts_read(&made, values) ? en_run_facts_find(&made, "lora") : NULL;
+	ckpt_values_close(values);
+	if (!lora)
+		return 0;
+	rc = en_lora_parse(lora, &adapt.lora, err);
+	if (rc)
+		return rc;
+	en_model_free(g->model);
+	g->model = NULL;
+	return en_model_new_adapted(&config, &adapt, &g->model, err);
+}
+
 static int load(struct generate *g, struct ckpt_err *err)
 {
 	const struct args *a = &g->args;
@@ -196,7 +222,9 @@ static int load(struct generate *g, struct ckpt_err *err)
 
 	if (rc)
 		return rc;
-	rc = en_weights_load(g->model, ck, a->type, (uint32_t)a->threads, &g->weights, err);
+	rc = adapt_model(g, ck, err);
+	if (!rc)
+		rc = en_weights_load(g->model, ck, a->type, (uint32_t)a->threads, &g->weights, err);
 	ckpt_close(ck);
 	return rc;
 }

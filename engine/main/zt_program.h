@@ -65,6 +65,13 @@ int zt_config_read(struct zt_program *p, struct ckpt_err *err);
 /* zt_config_print.c: ztrain config FILE; argv[0] is "config".  The exit status. */
 int zt_config_print(int argc, char **argv);
 
+/* zt_adapt.c */
+/* p->model, with what the options say is trained of it.  After the device is known. */
+int zt_adapt_model(struct zt_program *p, const struct en_model_config *config,
+		   struct ckpt_err *err);
+/* Where some parameters are frozen, a line that says how many are trained. */
+void zt_adapt_tell(const struct zt_program *p);
+
 /* zt_data.c */
 /* p->source, unless it is open. */
 int zt_data_source(struct zt_program *p, struct ckpt_err *err);

@@ -87,6 +87,7 @@ int zt_tell_beginning(void *arg, const struct en_start_report *b, struct ckpt_er
 		       set->precision == EN_FP16 ? "fp16" : "fp32", set->stage, p->comm->size,
 		       p->comm->size == 1 ? "" : "s", p->args.threads,
 		       p->args.threads == 1 ? "" : "s");
+		zt_adapt_tell(p);
 		if (*p->model->config.noted)
 			printf("config.json: unknown keys, ignored since they are off: %s\n",
 			       p->model->config.noted);

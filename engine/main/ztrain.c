@@ -186,7 +186,7 @@ int zt_open_model(struct zt_program *p, struct ckpt_err *err)
 	rc = en_model_config_read(path, &config, err);
 	if (rc == -CKPT_E_NOTFOUND)
 		return no_model(model, is_dir, err);
-	return rc ? rc : en_model_new(&config, &p->model, err);
+	return rc ? rc : zt_adapt_model(p, &config, err);
 }
 
 /* ---- where to begin ---- */
@@ -293,6 +293,8 @@ struct en_run_opts zt_run_opts(struct zt_program *p)
 		.grace_ms = (uint32_t)a->grace_s * 1000, .from = p->from,
 		.stated = p->stated, .unsaid = p->unsaid, .other_model = a->other_model,
 		.new_data = a->new_data,
+		.weights = has_weights(a->model) ? a->model : NULL, .adapter = a->lora_from,
+		.no_frozen = a->no_frozen,
 		.find = &p->find, .found = a->save || a->resume ? &p->found : NULL,
 		.export = p->export.dir ? &p->export : NULL, .on_start = zt_tell_beginning,
 		.on_step = zt_tell_step, .callback_arg = p,

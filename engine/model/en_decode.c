@@ -143,6 +143,15 @@ static void norm(const struct en_decode *d, float *y, const float *x, const floa
 	kn_rmsnorm(y, d->rstd, x, w, rows, n, (float)d->model->config.norm_eps, d->exec->type);
 }
 
+/* What the module's adapter adds, if it has one. */
+static void adapt(struct rows *r, enum en_linear linear, const float *x, float *y, size_t in,
+		  size_t out, size_t ldy)
+{
+	const struct en_lora_of of = en_lora_of(linear, x, r->n, in, out);
+
+	en_lora_forward(r->d->exec, &r->w, &of, y, ldy);
+}
+
 /* Queries are new; keys and values are appended to the earlier ones. */
 static void project(struct rows *r)
 {
@@ -159,6 +168,9 @@ static void project(struct rows *r)
 	mm[1] = en_mm_forward(d->u, w[EN_K], w[EN_K_BIAS], normed ? d->k_raw : k, n, h, kv);
 	mm[2] = en_mm_forward(d->u, w[EN_V], w[EN_V_BIAS], v, n, h, kv);
 	en_mm_run(d->exec, mm, 3);
+	adapt(r, EN_LINEAR_Q, d->u, mm[0].c, h, d->exec->q, d->exec->q);
+	adapt(r, EN_LINEAR_K, d->u, mm[1].c, h, kv, kv);
+	adapt(r, EN_LINEAR_V, d->u, mm[2].c, h, kv, kv);
 	if (normed) {
 		norm(d, d->q, d->q_raw, w[EN_Q_NORM], n * c->heads, c->head_dim);
 		norm(d, k, d->k_raw, w[EN_K_NORM], n * c->kv_heads, c->head_dim);
@@ -196,20 +208,25 @@ static void layer(struct en_decode *d, uint32_t i, size_t n)
 		.shape = en_layer_attn(d->exec, d->at + n),
 	};
 	const float *const *w = r.w.slot;
+	struct en_mm mm[2];
 
-	en_layer_at(d->exec, en_widen(d->exec, d->params[i + 1], d->model->block[1].numel, 0),
-		    &r.w);
+	en_exec_layer(d->exec, i);
+	en_layer_at(d->exec, d->params[i + 1], &r.w);
 	norm(d, d->u, d->x, w[EN_NORM_IN], n, h);
 	project(&r);
 	en_pool_run(d->exec->pool, c->kv_heads, attend, &r);
 	multiply(d, d->o, w[EN_O], d->t, n, d->exec->q, h);
+	adapt(&r, EN_LINEAR_O, d->o, d->t, d->exec->q, h, h);
 	kn_add(d->x, d->x, d->t, n * h, type);
 	norm(d, d->u, d->x, w[EN_NORM_POST], n, h);
-	multiply(d, d->u, w[EN_GATE], d->gu, n, h, 2 * inter);
+	en_mm_run(d->exec, mm, en_layer_gate_up(mm, d->u, w, d->gu, n, h, inter));
+	adapt(&r, EN_LINEAR_GATE, d->u, d->gu, h, inter, 2 * inter);
+	adapt(&r, EN_LINEAR_UP, d->u, d->gu + inter, h, inter, 2 * inter);
 	for (size_t k = 0; k < n; k++)
 		kn_swiglu(d->act + k * inter, d->gu + k * 2 * inter,
 			  d->gu + k * 2 * inter + inter, inter, type);
 	multiply(d, d->act, w[EN_DOWN], d->t, n, inter, h);
+	adapt(&r, EN_LINEAR_DOWN, d->act, d->t, inter, h, h);
 	kn_add(d->x, d->x, d->t, n * h, type);
 }
 
@@ -234,6 +251,7 @@ static void head(struct en_decode *d, size_t n)
 	const void *matrix = m->config.tied ? d->params[0] :
 			     params + last->at[EN_HEAD] * kn_type_size(d->exec->type);
 
+	params += last->at[EN_NORM_FINAL] * kn_type_size(d->exec->type);
 	norm(d, d->u, d->x + (n - 1) * h, en_widen(d->exec, params, h, 0), 1, h);
 	multiply(d, d->u, en_widen(d->exec, matrix, h * vocab, h), d->logits, 1, h, vocab);
 }

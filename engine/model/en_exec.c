@@ -111,8 +111,9 @@ static size_t place(struct en_exec *e, float *memory)
 	const size_t n = e->most, half = c->head_dim / 2;
 	size_t at = 0, wide = (size_t)c->hidden * c->vocab + c->hidden;
 
-	if (m->block[1].numel > wide)
-		wide = m->block[1].numel;
+	for (uint32_t i = 1; i + 1 < m->nblocks; i++)
+		if (en_block_span(&m->block[i]) > wide)
+			wide = en_block_span(&m->block[i]);
 	e->attn_floats = kn_attn_work(&shape);
 	e->cos = en_floats_at(memory, &at, e->most_tokens * half);
 	e->sin = en_floats_at(memory, &at, e->most_tokens * half);
@@ -126,6 +127,8 @@ static size_t place(struct en_exec *e, float *memory)
 	e->dq = en_floats_at(memory, &at, n * e->q);
 	e->dk = en_floats_at(memory, &at, n * e->kv);
 	e->dv = en_floats_at(memory, &at, n * e->kv);
+	e->lora = en_floats_at(memory, &at, n * m->lora.r);
+	e->dlora = en_floats_at(memory, &at, n * m->lora.r);
 	e->partial = en_floats_at(memory, &at, en_row_jobs(n) * partial_width(e));
 	e->attn = en_floats_at(memory, &at, e->attn_floats * e->threads);
 	e->norm = en_floats_at(memory, &at, n * c->hidden);
@@ -225,6 +228,11 @@ void en_exec_free(struct en_exec *exec)
 	en_pool_free(exec->pool);
 	free(exec->memory);
 	free(exec);
+}
+
+void en_exec_layer(struct en_exec *exec, uint32_t layer)
+{
+	exec->layer = layer;
 }
 
 struct en_pool *en_exec_pool(struct en_exec *exec)

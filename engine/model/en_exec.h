@@ -88,6 +88,8 @@ uint64_t en_batch_count(const struct en_batch *batch);
 #define EN_ADD 1u
 /* Of en_embed_backward(): added to what is there, and the sums are rounded to the type. */
 #define EN_TIED 4u
+/* Of a layer: nothing before it is trained, and dx is not written. */
+#define EN_LOWEST 8u
 
 /* Floats that a layer keeps between forward and backward. */
 size_t en_saved_floats(const struct en_exec *exec, uint32_t rows, uint32_t tokens);
@@ -112,12 +114,18 @@ void en_embed_forward(struct en_exec *exec, const struct en_batch *batch, const 
 void en_embed_backward(struct en_exec *exec, const struct en_batch *batch, const float *dy,
 		       float *grads, unsigned flags);
 
-/* Any layer: they differ in parameters only.  y may not be x. */
+/*
+ * The layer that the next calls are of; the first is 0, and remains so where no parameter is
+ * frozen: then layers differ in parameters only.
+ */
+void en_exec_layer(struct en_exec *exec, uint32_t layer);
+
+/* y may not be x. */
 void en_layer_forward(struct en_exec *exec, const struct en_batch *batch, const void *params,
 		      const float *x, float *y, float *saved);
 /*
- * dx from dy; dx may be dy.  'grads' has the layout of 'params', fp32, each rounded to the type
- * unless EN_ADD.
+ * dx from dy; dx may be dy.  'grads' are fp32, those of trained parameters, each rounded to the
+ * type unless EN_ADD; not looked at where the layer has none.
  */
 void en_layer_backward(struct en_exec *exec, const struct en_batch *batch, const void *params,
 		       const float *x, const float *saved, const float *dy, float *dx,
@@ -132,10 +140,10 @@ struct en_loss {
 struct en_head_out {
 	float *token_loss;	/* [n] */
 	float *logits;		/* [n, vocab] */
-	/* The gradients of factor * sum.  All of the three or none. */
-	float *dx;		/* [n, hidden]; may be x */
-	float *grads;		/* the last block's layout */
-	float *dhead;		/* [vocab, hidden]: in 'grads', or tied: the embedding's */
+	/* The gradients of factor * sum; NULL also for what is frozen. */
+	float *dx;		/* [n, hidden]; may be x.  NULL: none of the three */
+	float *dnorm;		/* [hidden] */
+	float *dhead;		/* [vocab, hidden]: of the last block, or tied: the embedding's */
 };
 
 /*

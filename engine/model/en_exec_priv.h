@@ -14,6 +14,7 @@ struct en_exec {
 	enum kn_type type;
 	struct en_pool *pool;
 	uint32_t threads;
+	uint32_t layer;		/* at work: of its blocks' layout */
 	size_t most_rows, most_tokens, most;	/* most = rows * tokens */
 	uint32_t q, kv;		/* heads * head_dim, kv_heads * head_dim */
 	size_t chunk;		/* most positions of a chunk of logits */
@@ -27,6 +28,7 @@ struct en_exec {
 	float *dgu;		/* [most, 2 inter] */
 	float *dgo, *dq;	/* [most, q] */
 	float *dk, *dv;		/* [most, kv] */
+	float *lora, *dlora;	/* [most, r] of an adapter */
 	float *partial;		/* sums over rows of jobs */
 	float *attn;		/* per thread */
 	size_t attn_floats;

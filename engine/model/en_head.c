@@ -175,7 +175,7 @@ static void chunk(struct en_exec *exec, struct head *h, const float *w, size_t c
 	mm[1] = en_mm_weight(exec->logits, exec->norm + at, out->dhead, count, hidden, vocab,
 			     h->first ? EN_ADD : flags);
 	mm[1].round = !(flags & EN_ADD) && h->first + count == h->n;
-	en_mm_run(exec, mm, 2);
+	en_mm_run(exec, mm, out->dhead ? 2 : 1);
 }
 
 void en_head(struct en_exec *exec, const struct en_batch *batch, const void *params,
@@ -186,9 +186,11 @@ void en_head(struct en_exec *exec, const struct en_batch *batch, const void *par
 	const size_t n = (size_t)batch->rows * batch->tokens;
 	const size_t rows = en_chunk_rows(&exec->model->config, n);
 	struct head h = { .x = x, .dx = out->dx, .n = n, .factor = out->dx ? &factor : NULL };
+	const struct en_block *last = &exec->model->block[exec->model->nblocks - 1];
 	const float *w;
 
-	h.norm_w = en_widen(exec, params, hidden, 0);
+	h.norm_w = en_widen(exec, (const char *)params + last->at[EN_NORM_FINAL] *
+			    kn_type_size(exec->type), hidden, 0);
 	w = en_widen(exec, head, hidden * vocab, hidden);
 	fill_targets(exec, batch);
 	en_rows_run(exec, n, final_norm, &h);
@@ -205,5 +207,6 @@ void en_head(struct en_exec *exec, const struct en_batch *batch, const void *par
 	if (!out->dx)
 		return;
 	en_rows_run(exec, n, final_norm_back, &h);
-	en_partial_join(exec, en_row_jobs(n), hidden, 0, hidden, out->grads, flags);
+	if (out->dnorm)
+		en_partial_join(exec, en_row_jobs(n), hidden, 0, hidden, out->dnorm, flags);
 }

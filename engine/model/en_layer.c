@@ -10,12 +10,13 @@
 
 #include "engine/model/en_layer_priv.h"
 
-void en_layer_at(const struct en_exec *exec, const float *params, struct en_layer_const *out)
+void en_layer_at(struct en_exec *exec, const void *params, struct en_layer_const *out)
 {
-	const struct en_block *b = &exec->model->block[1];
+	const struct en_block *b = &exec->model->block[exec->layer + 1];
+	const float *p = en_widen(exec, params, en_block_span(b), 0);
 
 	for (int i = 0; i < EN_LAYER_SLOTS; i++)
-		out->slot[i] = b->at[i] == UINT64_MAX ? NULL : params + b->at[i];
+		out->slot[i] = b->at[i] == UINT64_MAX ? NULL : p + b->at[i];
 }
 
 struct kn_attn en_layer_attn(const struct en_exec *exec, size_t tokens)
@@ -151,19 +152,32 @@ static void add_out(struct en_exec *exec, void *arg, size_t first, size_t count,
 	kn_add(f->y + at, f->s.mid + at, f->project + at, count * h, exec->type);
 }
 
+size_t en_layer_gate_up(struct en_mm *mm, const float *x, const float *const *w, float *gu,
+			size_t n, size_t h, size_t inter)
+{
+	mm[0] = en_mm_forward(x, w[EN_GATE], NULL, gu, n, h, 2 * inter);
+	if (en_layer_is_joined(w, h * inter))
+		return 1;
+	mm[0].n = inter;
+	mm[1] = en_mm_forward(x, w[EN_UP], NULL, gu + inter, n, h, inter);
+	mm[1].ldc = mm[0].ldc;
+	return 2;
+}
+
 void en_layer_forward(struct en_exec *exec, const struct en_batch *batch, const void *params,
 		      const float *x, float *y, float *saved)
 {
 	const struct en_model_config *c = &exec->model->config;
-	const size_t n = (size_t)batch->rows * batch->tokens, h = c->hidden;
+	const size_t n = (size_t)batch->rows * batch->tokens, h = c->hidden, inter = c->inter;
 	struct forward f = { .batch = batch, .x = x, .y = y, .project = exec->t,
 			     .shape = en_layer_attn(exec, batch->tokens) };
 	struct attn_run attn = { exec, &f };
 	const float *const *w = f.w.slot;
+	struct en_lora_of of;
 	struct en_mm mm[3];
 	bool norm;
 
-	en_layer_at(exec, en_widen(exec, params, exec->model->block[1].numel, 0), &f.w);
+	en_layer_at(exec, params, &f.w);
 	en_saved_place(exec, n, saved, &f.s);
 	norm = w[EN_Q_NORM];
 	en_rows_run(exec, n, norm_in, &f);
@@ -173,16 +187,28 @@ void en_layer_forward(struct en_exec *exec, const struct en_batch *batch, const 
 			      exec->kv);
 	mm[2] = en_mm_forward(f.s.u1, w[EN_V], w[EN_V_BIAS], f.s.v, n, h, exec->kv);
 	en_mm_run(exec, mm, 3);
+	of = en_lora_of(EN_LINEAR_Q, f.s.u1, n, h, exec->q);
+	en_lora_forward(exec, &f.w, &of, mm[0].c, exec->q);
+	of = en_lora_of(EN_LINEAR_K, f.s.u1, n, h, exec->kv);
+	en_lora_forward(exec, &f.w, &of, mm[1].c, exec->kv);
+	of = en_lora_of(EN_LINEAR_V, f.s.u1, n, h, exec->kv);
+	en_lora_forward(exec, &f.w, &of, mm[2].c, exec->kv);
 	en_rows_run(exec, n, turn, &f);
 	en_pool_run(exec->pool, (size_t)batch->rows * c->kv_heads, attend, &attn);
 	mm[0] = en_mm_forward(f.s.o, w[EN_O], NULL, f.project, n, exec->q, h);
 	en_mm_run(exec, mm, 1);
+	of = en_lora_of(EN_LINEAR_O, f.s.o, n, exec->q, h);
+	en_lora_forward(exec, &f.w, &of, f.project, h);
 	en_rows_run(exec, n, add_and_norm, &f);
-	/* the matrices of gate and up lie together, so they are one */
-	mm[0] = en_mm_forward(f.s.u2, w[EN_GATE], NULL, f.s.gu, n, h, 2 * (size_t)c->inter);
-	en_mm_run(exec, mm, 1);
+	en_mm_run(exec, mm, en_layer_gate_up(mm, f.s.u2, w, f.s.gu, n, h, inter));
+	of = en_lora_of(EN_LINEAR_GATE, f.s.u2, n, h, inter);
+	en_lora_forward(exec, &f.w, &of, f.s.gu, 2 * inter);
+	of.linear = EN_LINEAR_UP;
+	en_lora_forward(exec, &f.w, &of, f.s.gu + inter, 2 * inter);
 	en_rows_run(exec, n, activate, &f);
-	mm[0] = en_mm_forward(f.s.act, w[EN_DOWN], NULL, f.project, n, c->inter, h);
+	mm[0] = en_mm_forward(f.s.act, w[EN_DOWN], NULL, f.project, n, inter, h);
 	en_mm_run(exec, mm, 1);
+	of = en_lora_of(EN_LINEAR_DOWN, f.s.act, n, inter, h);
+	en_lora_forward(exec, &f.w, &of, f.project, h);
 	en_rows_run(exec, n, add_out, &f);
 }

@@ -121,7 +121,8 @@ static void turn_back(struct en_exec *exec, void *arg, size_t first, size_t coun
 static void join(struct en_exec *exec, const struct backward *b, enum en_slot slot, size_t n,
 		 size_t width, size_t at, size_t count)
 {
-	en_partial_join(exec, en_row_jobs(n), width, at, count, b->g.slot[slot], b->flags);
+	if (b->g.slot[slot])
+		en_partial_join(exec, en_row_jobs(n), width, at, count, b->g.slot[slot], b->flags);
 }
 
 static void join_turn(struct en_exec *exec, const struct backward *b, size_t n)
@@ -139,20 +140,97 @@ static void join_turn(struct en_exec *exec, const struct backward *b, size_t n)
 	}
 }
 
+/* The gradient of a matrix as one more product, unless it is frozen. */
+static size_t weight(const struct backward *b, enum en_slot slot, const float *dy, const float *x,
+		     size_t n, size_t in, size_t out, struct en_mm *mm)
+{
+	if (b->g.slot[slot])
+		*mm = en_mm_weight(dy, x, b->g.slot[slot], n, in, out, b->flags);
+	return b->g.slot[slot] != NULL;
+}
+
+static void lora_back(struct en_exec *exec, const struct backward *b, const struct en_lora_of *of,
+		      const float *dy, size_t ldy, float *dx)
+{
+	en_lora_backward(exec, &b->w, &b->g, of, dy, ldy, dx, b->flags);
+}
+
+/* After sums that were not rounded as they grew. */
+static void round_rows(struct en_exec *exec, void *arg, size_t first, size_t count, size_t job)
+{
+	const struct en_mm *mm = arg;
+
+	(void)job;
+	kn_round(mm->c + first * mm->n, count * mm->n, exec->type);
+}
+
+/* dx = dy W and what an adapter adds, rounded; and the gradient of W. */
+static void linear_back(struct en_exec *exec, const struct backward *b, enum en_slot slot,
+			const struct en_lora_of *of, const float *dy, float *dx)
+{
+	const bool lora = b->w.slot[EN_LORA_A + of->linear];
+	struct en_mm mm[2];
+
+	mm[0] = en_mm_input(dy, b->w.slot[slot], dx, of->n, of->in, of->out, false);
+	mm[0].round = !lora;
+	en_mm_run(exec, mm, 1 + weight(b, slot, dy, of->x, of->n, of->in, of->out, &mm[1]));
+	if (!lora)
+		return;
+	lora_back(exec, b, of, dy, of->out, dx);
+	en_rows_run(exec, of->n, round_rows, &mm[0]);
+}
+
+/* Gate and up apart: one of them is frozen, or their adapters are trained. */
+static void gate_up_apart(struct en_exec *exec, const struct backward *b, size_t n)
+{
+	const struct en_model_config *c = &exec->model->config;
+	const size_t h = c->hidden, inter = c->inter;
+	const float *const *w = b->w.slot;
+	struct en_lora_of of = en_lora_of(EN_LINEAR_GATE, b->s.u2, n, h, inter);
+	struct en_mm mm[2];
+
+	for (uint32_t i = 0; i < 2; i++) {
+		const enum en_slot slot = i ? EN_UP : EN_GATE;
+		const float *dy = exec->dgu + i * inter;
+		size_t count = 1;
+
+		mm[0] = en_mm_input(dy, w[slot], exec->du, n, h, inter, i);
+		mm[0].round = false;
+		count += weight(b, slot, dy, b->s.u2, n, h, inter, &mm[1]);
+		mm[0].lda = mm[1].lda = 2 * inter;
+		en_mm_run(exec, mm, count);
+		of.linear = i ? EN_LINEAR_UP : EN_LINEAR_GATE;
+		lora_back(exec, b, &of, dy, 2 * inter, exec->du);
+	}
+	en_rows_run(exec, n, round_rows, &mm[0]);
+}
+
+static void gate_up_back(struct en_exec *exec, const struct backward *b, size_t n)
+{
+	const struct en_model_config *c = &exec->model->config;
+	const size_t h = c->hidden, inter = c->inter;
+	const float *const *w = b->w.slot;
+	const float *dgate = b->g.slot[EN_GATE], *dup = b->g.slot[EN_UP];
+	struct en_mm mm[2];
+
+	if (!en_layer_is_joined(w, h * inter) || w[EN_LORA_A + EN_LINEAR_GATE] ||
+	    w[EN_LORA_A + EN_LINEAR_UP] || !dgate != !dup) {
+		gate_up_apart(exec, b, n);
+		return;
+	}
+	mm[0] = en_mm_input(exec->dgu, w[EN_GATE], exec->du, n, h, 2 * inter, false);
+	en_mm_run(exec, mm, 1 + weight(b, EN_GATE, exec->dgu, b->s.u2, n, h, 2 * inter, &mm[1]));
+}
+
 static void mlp_back(struct en_exec *exec, struct backward *b, size_t n)
 {
 	const struct en_model_config *c = &exec->model->config;
-	const float *const *w = b->w.slot;
-	const size_t h = c->hidden, inter = c->inter;
-	struct en_mm mm[2];
+	const size_t h = c->hidden;
+	const struct en_lora_of down = en_lora_of(EN_LINEAR_DOWN, b->s.act, n, c->inter, h);
 
-	mm[0] = en_mm_input(b->dy, w[EN_DOWN], exec->dact, n, inter, h, false);
-	mm[1] = en_mm_weight(b->dy, b->s.act, b->g.slot[EN_DOWN], n, inter, h, b->flags);
-	en_mm_run(exec, mm, 2);
+	linear_back(exec, b, EN_DOWN, &down, b->dy, exec->dact);
 	en_rows_run(exec, n, deactivate, b);
-	mm[0] = en_mm_input(exec->dgu, w[EN_GATE], exec->du, n, h, 2 * inter, false);
-	mm[1] = en_mm_weight(exec->dgu, b->s.u2, b->g.slot[EN_GATE], n, h, 2 * inter, b->flags);
-	en_mm_run(exec, mm, 2);
+	gate_up_back(exec, b, n);
 	en_rows_run(exec, n, norm_post_back, b);
 	join(exec, b, EN_NORM_POST, n, h, 0, h);
 }
@@ -161,22 +239,35 @@ static void attn_back(struct en_exec *exec, struct backward *b, size_t n)
 {
 	const size_t h = exec->model->config.hidden;
 	const float *const *w = b->w.slot;
+	const float *u1 = b->s.u1;
+	const bool needed = !(b->flags & EN_LOWEST) || b->g.slot[EN_NORM_IN];
+	float *du = needed ? exec->du : NULL;
+	struct en_lora_of of = en_lora_of(EN_LINEAR_O, b->s.o, n, exec->q, h);
 	struct attn_run attn = { exec, b };
 	struct en_mm mm[4];
+	size_t count = 0;
 
-	mm[0] = en_mm_input(exec->dmid, w[EN_O], exec->dgo, n, exec->q, h, false);
-	mm[1] = en_mm_weight(exec->dmid, b->s.o, b->g.slot[EN_O], n, exec->q, h, b->flags);
-	en_mm_run(exec, mm, 2);
+	linear_back(exec, b, EN_O, &of, exec->dmid, exec->dgo);
 	en_pool_run(exec->pool, (size_t)b->batch->rows * exec->model->config.kv_heads, attend_back,
 		    &attn);
 	en_rows_run(exec, n, turn_back, b);
 	join_turn(exec, b, n);
-	mm[0] = en_mm_input(exec->dq, w[EN_Q], exec->du, n, h, exec->q, false);
-	mm[0].round = false;
-	mm[1] = en_mm_weight(exec->dq, b->s.u1, b->g.slot[EN_Q], n, h, exec->q, b->flags);
-	mm[2] = en_mm_weight(exec->dk, b->s.u1, b->g.slot[EN_K], n, h, exec->kv, b->flags);
-	mm[3] = en_mm_weight(exec->dv, b->s.u1, b->g.slot[EN_V], n, h, exec->kv, b->flags);
-	en_mm_run(exec, mm, 4);
+	if (needed) {
+		mm[0] = en_mm_input(exec->dq, w[EN_Q], exec->du, n, h, exec->q, false);
+		mm[count++].round = false;
+	}
+	count += weight(b, EN_Q, exec->dq, u1, n, h, exec->q, &mm[count]);
+	count += weight(b, EN_K, exec->dk, u1, n, h, exec->kv, &mm[count]);
+	count += weight(b, EN_V, exec->dv, u1, n, h, exec->kv, &mm[count]);
+	en_mm_run(exec, mm, count);
+	of = en_lora_of(EN_LINEAR_Q, u1, n, h, exec->q);
+	lora_back(exec, b, &of, exec->dq, exec->q, du);
+	of = en_lora_of(EN_LINEAR_K, u1, n, h, exec->kv);
+	lora_back(exec, b, &of, exec->dk, exec->kv, du);
+	of = en_lora_of(EN_LINEAR_V, u1, n, h, exec->kv);
+	lora_back(exec, b, &of, exec->dv, exec->kv, du);
+	if (!needed)
+		return;
 	mm[0] = en_mm_input(exec->dk, w[EN_K], exec->du, n, h, exec->kv, true);
 	mm[0].round = false;
 	en_mm_run(exec, mm, 1);
@@ -190,14 +281,14 @@ void en_layer_backward(struct en_exec *exec, const struct en_batch *batch, const
 		       const float *x, const float *saved, const float *dy, float *dx,
 		       float *grads, unsigned flags)
 {
-	const struct en_block *block = &exec->model->block[1];
+	const struct en_block *block = &exec->model->block[exec->layer + 1];
 	const size_t n = (size_t)batch->rows * batch->tokens;
 	struct backward b = { .batch = batch, .x = x, .dy = dy, .dx = dx, .flags = flags,
 			      .shape = en_layer_attn(exec, batch->tokens) };
 
-	en_layer_at(exec, en_widen(exec, params, block->numel, 0), &b.w);
+	en_layer_at(exec, params, &b.w);
 	for (int i = 0; i < EN_LAYER_SLOTS; i++)
-		b.g.slot[i] = block->at[i] == UINT64_MAX ? NULL : grads + block->at[i];
+		b.g.slot[i] = block->grad[i] == UINT64_MAX ? NULL : grads + block->grad[i];
 	/* it is only read from here on */
 	en_saved_place(exec, n, (float *)(uintptr_t)saved, &b.s);
 	mlp_back(exec, &b, n);

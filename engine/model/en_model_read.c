@@ -20,7 +20,8 @@ static bool ends_with(const char *s, const char *end)
 /* Tensors that files hold besides the parameters. */
 static bool is_known_extra(const struct en_model *model, const struct ckpt_tensor_info *t)
 {
-	return (model->config.tied && !strcmp(t->name, "lm_head.weight")) ||
+	return (model->config.tied && (!strcmp(t->name, "lm_head.weight") ||
+				       !strcmp(t->name, en_model_tied_name(model)))) ||
 	       ends_with(t->name, ".rotary_emb.inv_freq");
 }
 
@@ -44,19 +45,34 @@ static int find_state(const struct ckpt *ck, uint64_t tensor, uint32_t nstates, 
 	return ckpt_state_get(ck, tensor, 0, info, err);
 }
 
-static int match_one(const struct en_param *p, const struct ckpt *ck, const char *path,
-		     struct ckpt_err *err)
+int en_model_tensor(const struct en_model *model, uint32_t param, const struct ckpt *ck,
+		    uint64_t *tensor_out, struct ckpt_err *err)
 {
+	const struct en_param *p = &model->param[param];
+
+	if (p->plain && p->plain != p->name && ckpt_tensor_find(ck, p->name, tensor_out, NULL))
+		return ckpt_tensor_find(ck, p->plain, tensor_out, err);
+	return ckpt_tensor_find(ck, p->name, tensor_out, err);
+}
+
+/* 'step': frozen parameters may be missing. */
+static int match_one(const struct en_model *model, uint32_t param, const struct ckpt *ck,
+		     bool step, const char *path, struct ckpt_err *err)
+{
+	const struct en_param *p = &model->param[param];
 	struct ckpt_tensor_info t;
 	struct ckpt_state_info s;
 	uint64_t number;
 	uint32_t state;
 	int rc;
 
-	if (ckpt_tensor_find(ck, p->name, &number, NULL))
-		return en_model_fail(err, CKPT_E_MISMATCH, path,
-				     "missing tensor %s, which config.json requires", p->name);
+	if (en_model_tensor(model, param, ck, &number, NULL))
+		return !p->plain || (step && p->frozen) ? 0 :
+		       en_model_fail(err, CKPT_E_MISMATCH, path,
+				     "missing tensor %s, which config.json requires", p->plain);
 	rc = ckpt_tensor_get(ck, number, &t, err);
+	if (!rc && step && p->frozen && !t.nstates)
+		return 0;
 	if (!rc)
 		rc = find_state(ck, number, t.nstates, &state, &s, err);
 	if (rc)
@@ -75,24 +91,63 @@ static int match_one(const struct en_param *p, const struct ckpt *ck, const char
 	return 0;
 }
 
-int en_model_match(const struct en_model *model, const struct ckpt *ck, struct ckpt_err *err)
+/* By one of its two names. */
+static bool is_of(const struct en_model *model, const char *name)
+{
+	for (uint32_t i = 0; i < model->nparams; i++)
+		if (!strcmp(model->param[i].name, name) ||
+		    (model->param[i].plain && !strcmp(model->param[i].plain, name)))
+			return true;
+	return false;
+}
+
+/* Of a run that trained adapters, where this one has none: its first name says so. */
+static int refuse_adapters(const struct en_model *model, const struct ckpt *ck,
+			   const struct ckpt_info *info, struct ckpt_err *err)
+{
+	struct ckpt_tensor_info t;
+
+	for (uint64_t i = 0; !model->lora.r && i < info->ntensors; i++)
+		if (!ckpt_tensor_get(ck, i, &t, NULL) && strstr(t.name, ".lora_A.") &&
+		    t.ndim == 2)
+			return en_model_fail(err, CKPT_E_MISMATCH, info->path,
+					     "%.160s: an adapter of rank %llu; train it with "
+					     "--lora r=%llu,alpha=...,target=...", t.name,
+					     (unsigned long long)t.shape[0],
+					     (unsigned long long)t.shape[0]);
+	return 0;
+}
+
+static int match_all(const struct en_model *model, const struct ckpt *ck, bool step,
+		     struct ckpt_err *err)
 {
 	struct ckpt_info info;
-	int rc = 0;
+	int rc;
 
 	ckpt_info_get(ck, &info);
+	rc = refuse_adapters(model, ck, &info, err);
 	for (uint32_t i = 0; !rc && i < model->nparams; i++)
-		rc = match_one(&model->param[i], ck, info.path, err);
+		rc = match_one(model, i, ck, step, info.path, err);
 	for (uint64_t i = 0; !rc && i < info.ntensors; i++) {
 		struct ckpt_tensor_info t;
 
 		rc = ckpt_tensor_get(ck, i, &t, err);
-		if (!rc && en_model_find(model, t.name) < 0 && !is_known_extra(model, &t))
+		if (!rc && !is_of(model, t.name) && !is_known_extra(model, &t))
 			rc = en_model_fail(err, CKPT_E_MISMATCH, info.path,
 					   "%.200s is not a parameter of the %s in config.json",
 					   t.name, en_arch_name(model->config.arch));
 	}
 	return rc;
+}
+
+int en_model_match(const struct en_model *model, const struct ckpt *ck, struct ckpt_err *err)
+{
+	return match_all(model, ck, false, err);
+}
+
+int en_model_match_step(const struct en_model *model, const struct ckpt *ck, struct ckpt_err *err)
+{
+	return match_all(model, ck, true, err);
 }
 
 int en_model_read(const struct en_model *model, uint32_t param, const struct ckpt *ck,
@@ -111,7 +166,7 @@ int en_model_read(const struct en_model *model, uint32_t param, const struct ckp
 		.size = sizeof(opts), .run = &run, .checks = checks,
 	};
 	uint32_t state;
-	int rc = ckpt_tensor_find(ck, model->param[param].name, &range.tensor, err);
+	int rc = en_model_tensor(model, param, ck, &range.tensor, err);
 
 	if (!rc)
 		rc = ckpt_tensor_get(ck, range.tensor, &t, err);

@@ -20,7 +20,7 @@ static int allocate_blocks(const struct en_model *model, enum kn_type type, stru
 {
 	w->block = calloc(model->nblocks, sizeof(*w->block));
 	for (uint32_t i = 0; w->block && i < model->nblocks; i++) {
-		const uint64_t bytes = model->block[i].numel * kn_type_size(type);
+		const uint64_t bytes = en_block_span(&model->block[i]) * kn_type_size(type);
 
 		if (bytes > SIZE_MAX / 2 || posix_memalign(&w->block[i], 64, bytes + 64)) {
 			w->block[i] = NULL;
@@ -41,13 +41,14 @@ static int list(const struct en_model *model, const struct ckpt *ck, enum kn_typ
 
 	for (uint32_t i = 0; !rc && i < model->nparams; i++) {
 		const struct en_param *p = &model->param[i];
+		const uint64_t at = model->block[p->block].at[p->slot];
 
 		/* "master" of what has none is the weight */
 		range[i] = (struct ckpt_load_range){
 			.state = "master", .count = p->numel, .dtype = dtype_of(type),
-			.dst = (char *)w->block[p->block] + p->offset * kn_type_size(type),
+			.dst = (char *)w->block[p->block] + at * kn_type_size(type),
 		};
-		rc = ckpt_tensor_find(ck, p->name, &range[i].tensor, err);
+		rc = en_model_tensor(model, i, ck, &range[i].tensor, err);
 	}
 	return rc;
 }

@@ -248,8 +248,20 @@ void en_run_fill_facts(struct en_run_facts *m, const struct en_run *r)
 	const struct en_cuda_opts *cuda = r->o->cuda;
 
 	en_run_facts_fill(m, &r->o->model->config, r->o->set, &r->sched);
+	en_run_facts_adapt(m, r->o->model);
 	if (cuda && cuda->fp8)
 		en_run_facts_fp8(m, en_cuda_fp8_name(cuda->fp8));
+}
+
+static struct en_resume resume_of(struct en_run *r)
+{
+	const struct en_run_opts *o = r->o;
+
+	return (struct en_resume){
+		.model = o->model, .z = r->z, .comm = o->comm, .from = o->from,
+		.found = o->found, .find = o->find, .sched = &r->sched, .scale = &r->scale,
+		.seed = o->seed, .adapter = o->adapter, .weights = o->weights,
+	};
 }
 
 /* From a step, or weights: what differs from this run is settled, and known. */
@@ -260,14 +272,14 @@ static int load(struct en_run *r, struct en_loaded *got, struct ckpt_err *err)
 	const struct en_scale scale = r->scale;
 	struct en_run_facts now;
 	const struct en_checkpointer_check check = { &now, o->other_model, &r->differ };
-	const struct en_resume resume = {
-		.model = o->model, .z = r->z, .comm = o->comm, .from = o->from,
-		.found = o->found, .find = o->find, .check = &check,
-		.sched = o->eval_only ? NULL : &r->sched,
-		.scale = o->eval_only ? NULL : &r->scale,
-	};
+	struct en_resume resume = resume_of(r);
 	int rc;
 
+	resume.check = &check;
+	if (o->eval_only) {
+		resume.sched = NULL;
+		resume.scale = NULL;
+	}
 	en_run_fill_facts(&now, r);
 	rc = en_resume_load(&resume, got, err);
 	if (rc || !got->resumed || o->eval_only)
@@ -326,6 +338,7 @@ static int fill_state(struct en_run *r, struct ckpt_err *err)
 {
 	const struct en_run_opts *o = r->o;
 	struct en_loaded got = { .data = NULL };
+	const struct en_resume resume = resume_of(r);
 	const double since = ck_clock_seconds();
 	int rc = 0;
 
@@ -335,6 +348,8 @@ static int fill_state(struct en_run *r, struct ckpt_err *err)
 	else
 		rc = en_zero_init(r->z, o->seed, err);
 	r->out->tag = got.tag;
+	if (!rc && !r->o->from && r->o->adapter)
+		rc = en_resume_adapters(&resume, err);
 	if (!rc && o->eval_only)
 		r->at = got.at;
 	else if (!rc)

@@ -107,6 +107,10 @@ struct en_run_opts {
 	const struct en_found *found;	/* steps in 'from', and those that saves may meet */
 	unsigned stated;	/* EN_HAS_*: values that replace the step's */
 	unsigned unsaid;	/* EN_HAS_*: values that neither an option nor the file states */
+	const char *weights;	/* of frozen parameters that a step lacks: the model's folder; or
+				 * NULL */
+	const char *adapter;	/* a folder of PEFT's that adapters begin with; or NULL */
+	bool no_frozen;		/* steps are saved without frozen parameters */
 	bool other_model;	/* a step of another config.json is taken */
 	bool new_data;		/* so is a step of other data; this one begins at row 1 */
 	const struct en_export_opts *export;	/* at the end, unless it was stopped; or NULL */

@@ -90,6 +90,7 @@ int en_run_make_checkpointer(struct en_run *r, struct ckpt_err *err)
 		.sub_group_size = (uint64_t)o->set->sub_group_size,
 		.buffer_bytes = o->save_buffer, .threads = o->save_threads,
 		.busy = o->cuda ? 1 : o->threads, .beside = o->save_beside,
+		.no_frozen = o->no_frozen,
 	};
 
 	return o->save_root ? en_checkpointer_new(o->model, r->z, o->comm, &ko, &r->checkpointer,

@@ -13,7 +13,7 @@ void en_run_init_hyper(struct en_run *r)
 	for (uint32_t g = 0; g < en_zero_groups(r->z); g++)
 		r->base[g] = (struct en_zero_hyper){
 			.beta1 = p->beta1, .beta2 = p->beta2, .eps = p->eps,
-			.decay = g ? 0 : p->weight_decay,
+			.decay = en_zero_group_decays(r->z, g) ? p->weight_decay : 0,
 		};
 }
 

@@ -39,6 +39,11 @@ uint64_t en_zero_padded(const struct en_model *model, uint32_t block, uint32_t s
 	return ck_zt_padded(model->block[block].numel, size);
 }
 
+uint64_t en_zero_room(const struct en_model *model, uint32_t block, uint32_t size)
+{
+	return en_zero_padded(model, block, size) + ck_zt_padded(model->block[block].frozen, size);
+}
+
 int en_zero_new_blocks(struct en_zero *z, struct ckpt_err *err)
 {
 	z->block = ck_zalloc(z->model->nblocks * sizeof(*z->block));
@@ -50,6 +55,9 @@ int en_zero_new_blocks(struct en_zero *z, struct ckpt_err *err)
 		b->numel = z->model->block[i].numel;
 		b->padded = en_zero_padded(z->model, i, z->comm->size);
 		b->shard = b->padded / z->comm->size;
+		b->fnumel = z->model->block[i].frozen;
+		b->fpadded = ck_zt_padded(b->fnumel, z->comm->size);
+		b->fshard = b->fpadded / z->comm->size;
 		b->first_sum = z->nsums;
 		z->nsums += b->shard / EN_ZERO_CHUNK;
 	}
@@ -64,18 +72,30 @@ void en_zero_release_shared(struct en_zero *z)
 	ck_free(z->gather);
 	ck_free(z->block);
 	ck_free(z->piece);
+	ck_free(z->frozen);
 }
 
 /* ---- this rank's pieces ---- */
 
 uint32_t en_zero_groups(const struct en_zero *z)
 {
-	return z->rule.one_group ? 1 : 2;
+	return z->rule.one_group || !z->model->both_groups ? 1 : 2;
+}
+
+/* Of one group that is made by decay alone, all are as its first. */
+bool en_zero_group_decays(const struct en_zero *z, uint32_t group)
+{
+	if (z->rule.one_group || z->model->both_groups)
+		return !group;
+	for (uint32_t i = 0; i < z->model->nparams; i++)
+		if (!z->model->param[i].frozen)
+			return z->model->param[i].decay;
+	return true;
 }
 
 uint32_t en_zero_group_of(const struct en_zero *z, uint32_t param)
 {
-	return z->rule.one_group || z->model->param[param].decay ? 0 : 1;
+	return en_zero_groups(z) == 1 || z->model->param[param].decay ? 0 : 1;
 }
 
 bool en_zero_is_remote(const struct en_zero *z)
@@ -93,6 +113,21 @@ static struct en_offloader_state host_state(const struct en_zero *z, uint32_t bl
 	if (z->off)
 		return en_offloader_block(z->off, block);
 	return (struct en_offloader_state){ b->master, b->exp_avg, b->exp_avg_sq };
+}
+
+/* The same of a frozen one: it has no states. */
+static void add_frozen(struct en_zero *z, uint32_t param)
+{
+	const struct en_param *p = &z->model->param[param];
+	const uint64_t shard = z->block[p->block].fshard, base = z->comm->rank * shard;
+	const uint64_t from = ck_max_u64(base, p->offset),
+		       to = ck_min_u64(base + shard, p->offset + p->numel);
+
+	if (from < to)
+		z->frozen[z->nfrozen++] = (struct en_zero_piece){
+			.param = param, .block = p->block, .first = from - p->offset,
+			.count = to - from, .at = from - base,
+		};
 }
 
 /* The part of a parameter in this rank's shard of its block, if any. */
@@ -118,11 +153,18 @@ static void add_piece(struct en_zero *z, uint32_t param)
 int en_zero_cut_pieces(struct en_zero *z, struct ckpt_err *err)
 {
 	z->piece = ck_alloc_array(z->model->nparams + 1ull, sizeof(*z->piece));
-	if (!z->piece)
+	z->frozen = ck_alloc_array(z->model->nparams + 1ull, sizeof(*z->frozen));
+	if (!z->piece || !z->frozen)
 		return ck_fail_nomem(err, "pieces", z->model->nparams);
 	for (uint32_t i = 0; i < z->model->nparams; i++)
-		add_piece(z, i);
+		(z->model->param[i].frozen ? add_frozen : add_piece)(z, i);
 	return 0;
+}
+
+const struct en_zero_piece *en_zero_frozen(const struct en_zero *z, uint64_t *n_out)
+{
+	*n_out = z->nfrozen;
+	return z->frozen;
 }
 
 const struct en_zero_piece *en_zero_pieces(const struct en_zero *z, uint64_t *n_out)
@@ -167,6 +209,10 @@ void en_zero_init_piece(const struct en_zero *z, const struct en_zero_piece *p, 
 
 int en_zero_init(struct en_zero *z, uint64_t seed, struct ckpt_err *err)
 {
+	int rc = en_zero_init_frozen(z, seed, err);
+
+	if (rc)
+		return rc;
 	if (en_zero_is_remote(z))
 		return (z->off ? en_zero_file_init : z->backend->init)(z, seed, err);
 	for (uint64_t i = 0; i < z->npieces; i++)

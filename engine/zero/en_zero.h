@@ -3,7 +3,9 @@
  * of a micro-batch with its gathers and reductions, and the optimizer's step.
  *
  * Every block of the model (en_model.h) is one flat buffer, padded to a multiple of size * 4096
- * elements; rank r's *shard* of it is the r-th of 'size' equal parts.
+ * elements; rank r's *shard* of it is the r-th of 'size' equal parts.  Frozen parameters follow
+ * those that are trained, padded by themselves; they are of the type that is computed with, whole
+ * or sharded as the others, and have neither gradients nor states.
  *
  *	stage	parameters	gradients		masters and moments
  *	0	whole		whole			whole
@@ -100,6 +102,8 @@ void en_zero_note(struct en_zero *z, enum en_mem_kind kind, int64_t bytes);
 enum kn_type en_zero_type(const struct en_zero *z);
 /* 1 or 2. */
 uint32_t en_zero_groups(const struct en_zero *z);
+/* Whether its parameters decay. */
+bool en_zero_group_decays(const struct en_zero *z, uint32_t group);
 /* Of a parameter. */
 uint32_t en_zero_group_of(const struct en_zero *z, uint32_t param);
 
@@ -122,6 +126,18 @@ int en_zero_read_weights(struct en_zero *z, const struct ckpt *ck,
 /* Masters and moments from a step of any world and stage. */
 int en_zero_read_state(struct en_zero *z, const struct ckpt *ck, struct ckpt_load_checks *checks,
 		       uint64_t *bytes_out, struct ckpt_err *err);
+/* Frozen parameters of weights or a step; masters remain as they are. */
+int en_zero_read_frozen(struct en_zero *z, const struct ckpt *ck,
+			struct ckpt_load_checks *checks, struct ckpt_err *err);
+/* Whether a step has them all; one that was saved without frozen parameters has none. */
+bool en_zero_has_frozen(const struct en_zero *z, const struct ckpt *ck);
+/* Masters of adapters from a seed, moments zero. */
+int en_zero_init_adapters(struct en_zero *z, uint64_t seed, struct ckpt_err *err);
+/* Whether weights have adapters, by the names of the module. */
+bool en_zero_has_adapters(const struct en_zero *z, const struct ckpt *ck);
+/* The same from them, or a file of PEFT's, by its names. */
+int en_zero_read_adapters(struct en_zero *z, const struct ckpt *ck,
+			  struct ckpt_load_checks *checks, struct ckpt_err *err);
 /* What is computed with follows the masters: after any of the above, on every rank. */
 int en_zero_sync_params(struct en_zero *z, struct ckpt_err *err);
 
@@ -149,6 +165,14 @@ static inline float *en_zero_memory_of(const struct en_zero_piece *p, enum en_st
  * element once, also at stage 0, where each holds more.
  */
 const struct en_zero_piece *en_zero_pieces(const struct en_zero *z, uint64_t *n_out);
+
+/* The same of frozen parameters; their pointers are NULL. */
+const struct en_zero_piece *en_zero_frozen(const struct en_zero *z, uint64_t *n_out);
+/* This rank's elements of a piece in memory of the host, that never change; NULL: on a device. */
+const void *en_zero_frozen_memory(const struct en_zero *z, const struct en_zero_piece *piece);
+/* Elements [at, at + n) of a piece of them, of the type that is computed with.  Any thread. */
+int en_zero_frozen_get(struct en_zero *z, const struct en_zero_piece *piece, uint64_t at,
+		       uint64_t n, void *to, struct ckpt_err *err);
 
 /* Elements [at, at + n) of a state of this rank's shard of a block. */
 struct en_zero_slice {

@@ -22,9 +22,11 @@
 
 /* A block's state on this rank. */
 struct en_zero_block {
-	uint64_t numel, padded, shard;	/* elements */
-	void *params;		/* [padded]; NULL where they are gathered for each use */
+	uint64_t numel, padded, shard;	/* elements that are trained */
+	uint64_t fnumel, fpadded, fshard;	/* the same of frozen ones, which have no states */
+	void *params;		/* [padded + fpadded]; NULL where they are gathered for each use */
 	void *own;		/* [shard]: this rank's, in 'params' or by itself */
+	void *frozen;		/* [fshard]: the same of frozen ones */
 	/*
 	 * [shard], at stage 0 [padded]; with KN_F32 the master is 'own' or 'params'.  Outside
 	 * (en_zero.off): NULL.
@@ -39,7 +41,7 @@ struct en_zero_slots {
 	uint32_t ahead;		/* blocks gathered before they are used */
 	uint64_t reuse;		/* a block that is used again after so many elements is kept */
 	uint32_t *of;		/* [nblocks]: the slot of a block */
-	uint64_t *padded;	/* [n]: elements; 0: of no block */
+	uint64_t *padded;	/* [n]: elements, trained and frozen; 0: of no block */
 };
 
 /* A slot. */
@@ -60,10 +62,10 @@ struct en_zero_pass {
 	struct en_loss *loss;
 };
 
-/* 'head' is the head's matrix; gradients NULL: the loss alone. */
+/* 'head' is the head's matrix; gradients NULL: frozen, or the loss alone. */
 struct en_zero_head {
 	const void *params, *head;
-	void *grads, *dhead;
+	void *dnorm, *dhead;
 };
 
 /*
@@ -101,9 +103,12 @@ struct en_zero_backend {
 	int (*head)(struct en_zero_pass *p, const struct en_zero_head *head, struct ckpt_err *err);
 	/* Begins to bring the loss to the host; NULL: it is there. */
 	int (*loss_begin)(struct en_zero_pass *p, struct ckpt_err *err);
-	/* Computes again what was not kept. */
+	/*
+	 * Computes again what was not kept.  'grads' NULL: nothing of it is trained; with 'lowest'
+	 * nothing before it is.
+	 */
 	int (*layer_backward)(struct en_zero_pass *p, uint32_t layer, const void *params,
-			      void *grads, struct ckpt_err *err);
+			      void *grads, bool lowest, struct ckpt_err *err);
 	int (*embed_backward)(struct en_zero_pass *p, void *grads, struct ckpt_err *err);
 	/* p->loss is there. */
 	int (*pass_end)(struct en_zero_pass *p, struct ckpt_err *err);
@@ -159,6 +164,17 @@ struct en_zero_backend {
 	/* 'from' NULL sends zeros. */
 	int (*load_send)(struct en_zero *z, const struct en_zero_slice *slice, const float *from,
 			 struct ckpt_err *err);
+	/*
+	 * Frozen elements [at, at + n) of this rank's shard of a block, of the type that is
+	 * computed with, to or from the host's memory at 'p'; NULL: z->block[].frozen is memory of
+	 * the host.
+	 */
+	int (*frozen_put)(struct en_zero *z, uint32_t block, uint64_t at, uint64_t n,
+			  const void *p, struct ckpt_err *err);
+	int (*frozen_get)(struct en_zero *z, uint32_t block, uint64_t at, uint64_t n, void *p,
+			  struct ckpt_err *err);
+	/* All ranks' frozen elements of a block come together where parameters stay whole. */
+	int (*frozen_share)(struct en_zero *z, uint32_t block, struct ckpt_err *err);
 	/* ---- copies for saves; or NULL, all five ---- */
 	int (*snap_new)(struct en_zero *z, uint64_t bytes, uint32_t threads,
 			struct ckpt_err *err);
@@ -186,6 +202,8 @@ struct en_zero {
 	bool sums_of_all;	/* the norm is summed over chunks of all ranks */
 	struct en_zero_piece *piece;
 	uint64_t npieces;
+	struct en_zero_piece *frozen;	/* of parameters that are not trained: no states */
+	uint64_t nfrozen;
 	struct en_offloader *off;	/* masters and moments outside the blocks, or NULL */
 	struct en_pool *pool;	/* the host's threads; lent, or NULL */
 	float *file_buffer;	/* while a state in a file is loaded, or NULL */
@@ -205,8 +223,10 @@ static inline uint64_t en_zero_updated(const struct en_zero *z, const struct en_
 /* ---- en_zero.c ---- */
 /* Options that exist. */
 int en_zero_check(const struct en_zero_opts *opts, struct ckpt_err *err);
-/* Elements of a block, with padding to whole chunks of 'size' ranks. */
+/* Trained elements of a block, with padding to whole chunks of 'size' ranks. */
 uint64_t en_zero_padded(const struct en_model *model, uint32_t block, uint32_t size);
+/* The same of all its elements: of the buffer of its parameters. */
+uint64_t en_zero_room(const struct en_model *model, uint32_t block, uint32_t size);
 static inline enum en_mem_kind en_zero_param_kind(const struct en_zero_opts *o)
 {
 	return o->stage == 3 && o->host_params ? EN_MEM_HOST_PARAMS : EN_MEM_PARAMS;
@@ -214,6 +234,11 @@ static inline enum en_mem_kind en_zero_param_kind(const struct en_zero_opts *o)
 static inline enum en_mem_kind en_zero_optimizer_kind(const struct en_zero_opts *o)
 {
 	return o->stage && o->host_optimizer ? EN_MEM_HOST_OPTIMIZER : EN_MEM_OPTIMIZER;
+}
+/* Where the frozen elements of whole parameters begin. */
+static inline void *en_zero_frozen_at(const struct en_zero *z, void *params, uint32_t block)
+{
+	return (uint8_t *)params + z->block[block].padded * kn_type_size(z->opts.type);
 }
 /* This rank's part of each parameter, once blocks and z->off are there. */
 int en_zero_cut_pieces(struct en_zero *z, struct ckpt_err *err);
@@ -229,6 +254,9 @@ int en_zero_load_send(struct en_zero *z, const struct en_zero_slice *slice, cons
 int en_zero_new_blocks(struct en_zero *z, struct ckpt_err *err);
 /* What engine/zero has made of 'z'; the last of a backend's free(). */
 void en_zero_release_shared(struct en_zero *z);
+
+/* ---- zero_frozen.c ---- */
+int en_zero_init_frozen(struct en_zero *z, uint64_t seed, struct ckpt_err *err);
 
 /* ---- zero_slots.c ---- */
 /* opts->flow, or what it is without one, also with 'opts' NULL. */

@@ -54,7 +54,7 @@ int en_zero_prefetch(struct en_zero *z, uint32_t block, int step, struct ckpt_er
 
 	for (uint32_t k = 0; !rc && k < z->slots.ahead; k++) {
 		at += step;
-		if (step < 0 ? at < 1 : at >= z->model->nblocks)
+		if (step < 0 ? at < 1 || at < z->model->lowest : at >= z->model->nblocks)
 			break;
 		rc = prefetch(z, (uint32_t)at, err);
 	}
@@ -101,7 +101,7 @@ static uint64_t until_again(const struct en_zero *z, uint32_t block, bool back)
 	uint64_t sum = 0;
 
 	for (uint32_t i = back ? 0 : block + 1; i < (back ? block : n); i++)
-		sum += 2 * z->block[i].numel;
+		sum += 2 * (z->block[i].numel + z->block[i].fnumel);
 	return sum;
 }
 

@@ -47,19 +47,30 @@ static const uint8_t *at(const void *base, uint64_t elements, enum kn_type type)
 	return (const uint8_t *)base + elements * kn_type_size(type);
 }
 
+static bool is_trained(const struct en_zero *z, uint32_t block)
+{
+	return z->model->block[block].numel;
+}
+
 /* A tied model's gradients of block 0 begin here. */
 static int head_grads(struct en_zero_pass *p, struct en_zero_head *h, struct ckpt_err *err)
 {
 	struct en_zero *z = p->z;
 	const uint32_t last = last_block(z);
-	int rc = z->backend->grad_buffer(z, last, &h->grads, err);
+	const struct en_block *b = &z->model->block[last];
+	void *grads = NULL;
+	int rc = is_trained(z, last) ? z->backend->grad_buffer(z, last, &grads, err) : 0;
 
-	if (!rc && z->model->config.tied)
+	if (!rc && z->model->config.tied && is_trained(z, 0))
 		rc = z->backend->grad_buffer(z, 0, &p->embed_grads, err);
 	if (rc)
 		return rc;
-	h->dhead = z->model->config.tied ? p->embed_grads :
-		   (void *)at(h->grads, z->model->block[last].at[EN_HEAD], z->grad_type);
+	if (grads && b->grad[EN_NORM_FINAL] != UINT64_MAX)
+		h->dnorm = (void *)at(grads, b->grad[EN_NORM_FINAL], z->grad_type);
+	if (z->model->config.tied)
+		h->dhead = p->embed_grads;
+	else if (grads && b->grad[EN_HEAD] != UINT64_MAX)
+		h->dhead = (void *)at(grads, b->grad[EN_HEAD], z->grad_type);
 	return 0;
 }
 
@@ -90,7 +101,7 @@ static int head(struct en_zero_pass *p, struct ckpt_err *err)
 		rc = en_zero_release(z, 0, p->back, err);
 	if (!rc && tied && p->back)
 		rc = en_zero_prefetch(z, last, -1, err);
-	if (!rc && p->back)
+	if (!rc && p->back && is_trained(z, last))
 		rc = z->backend->reduce_begin(z, last, p->m, err);
 	return rc || !z->backend->loss_begin ? rc : z->backend->loss_begin(p, err);
 }
@@ -101,20 +112,20 @@ static int layer_backward(struct en_zero_pass *p, uint32_t i, struct ckpt_err *e
 {
 	struct en_zero *z = p->z;
 	const void *params;
-	void *grads;
+	void *grads = NULL;
 	int rc = en_zero_gather(z, i + 1, &params, err);
 
 	if (!rc)
 		rc = en_zero_prefetch(z, i + 1, -1, err);
-	if (!rc)
+	if (!rc && is_trained(z, i + 1))
 		rc = z->backend->grad_buffer(z, i + 1, &grads, err);
 	if (rc)
 		return rc;
 	en_trace_next(z->trace, EN_TRACE_COMPUTE, "backward", i);
-	rc = z->backend->layer_backward(p, i, params, grads, err);
+	rc = z->backend->layer_backward(p, i, params, grads, z->model->lowest == i + 1, err);
 	if (!rc)
 		rc = en_zero_release(z, i + 1, true, err);
-	return rc ? rc : z->backend->reduce_begin(z, i + 1, p->m, err);
+	return rc || !grads ? rc : z->backend->reduce_begin(z, i + 1, p->m, err);
 }
 
 static int embed_backward(struct en_zero_pass *p, struct ckpt_err *err)
@@ -145,9 +156,9 @@ static int run(struct en_zero_pass *p, struct ckpt_err *err)
 		rc = layer_forward(p, i, err);
 	if (!rc)
 		rc = head(p, err);
-	for (uint32_t i = layers; !rc && p->back && i > 0; i--)
+	for (uint32_t i = layers; !rc && p->back && i > 0 && i >= z->model->lowest; i--)
 		rc = layer_backward(p, i - 1, err);
-	if (!rc && p->back)
+	if (!rc && p->back && is_trained(z, 0))
 		rc = embed_backward(p, err);
 	return rc ? rc : z->backend->pass_end(p, err);
 }

@@ -198,9 +198,11 @@ int en_zero_read_weights(struct en_zero *z, const struct ckpt *ck,
 	int rc = en_model_match(z->model, ck, err);
 
 	for (uint64_t i = 0; !rc && i < z->npieces; i++)
-		rc = en_zero_is_remote(z) ? send_weights(z, &z->piece[i], ck, checks, &turn, err) :
-		     read_weights(z, &z->piece[i], ck, checks, err);
-	return rc;
+		if (z->model->param[z->piece[i].param].plain)
+			rc = en_zero_is_remote(z) ?
+			     send_weights(z, &z->piece[i], ck, checks, &turn, err) :
+			     read_weights(z, &z->piece[i], ck, checks, err);
+	return rc ? rc : en_zero_read_frozen(z, ck, checks, err);
 }
 
 /* ---- states ---- */

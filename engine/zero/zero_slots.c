@@ -28,7 +28,7 @@ static void choose(const struct en_model *m, const struct en_zero_flow *f, struc
 	uint64_t all = 0;
 
 	for (uint32_t i = 0; i < m->nblocks; i++) {
-		const uint64_t n = m->block[i].numel;
+		const uint64_t n = m->block[i].numel + m->block[i].frozen;
 
 		r->of[i] = 0;
 		if (n > f->param_persistence_threshold || n > f->model_persistence_threshold - all)
@@ -45,7 +45,7 @@ static uint64_t largest(const struct en_model *m, const struct en_zero_slots *r)
 
 	for (uint32_t i = 1; i + 1 < m->nblocks; i++)
 		if (!r->of[i])
-			most = ck_max_u64(most, m->block[i].numel);
+			most = ck_max_u64(most, m->block[i].numel + m->block[i].frozen);
 	return most;
 }
 
@@ -72,7 +72,7 @@ static void put(const struct en_model *m, struct en_zero_slots *r, uint32_t bloc
 		uint32_t size)
 {
 	r->of[block] = slot;
-	r->padded[slot] = ck_max_u64(r->padded[slot], en_zero_padded(m, block, size));
+	r->padded[slot] = ck_max_u64(r->padded[slot], en_zero_room(m, block, size));
 }
 
 int en_zero_slots_plan(const struct en_model *m, const struct en_zero_flow *f, uint32_t size,

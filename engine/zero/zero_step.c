@@ -17,7 +17,7 @@ static int adam_runs(struct en_adam *a, struct ckpt_err *err)
 			       e = ck_min_u64(a->base + a->n, p->offset + p->numel);
 		const uint32_t g = en_zero_group_of(z, i);
 
-		if (b >= e)
+		if (p->frozen || b >= e)
 			continue;
 		if (from < to && (g != group || b - a->base != to)) {
 			rc = z->backend->adam(a, group, from, to, err);
@@ -118,6 +118,9 @@ int en_zero_sync_params(struct en_zero *z, struct ckpt_err *err)
 	struct en_adam a = { .z = z };
 	int rc = update_all(&a, err);
 
+	for (uint32_t i = 0; !rc && z->opts.stage < 3 && i < z->model->nblocks; i++)
+		if (z->block[i].fnumel)
+			rc = z->backend->frozen_share(z, i, err);
 	en_zero_file_free_buffer(z);
 	return rc;
 }

@@ -48,6 +48,17 @@ static uint64_t padded(const struct zt *z, uint64_t block)
 	return ck_zt_padded(z->s->block[block], z->s->ranks);
 }
 
+static uint64_t frozen(const struct zt *z, uint64_t block)
+{
+	return z->s->frozen ? z->s->frozen[block] : 0;
+}
+
+/* The buffer of a block's parameters. */
+static uint64_t room(const struct zt *z, uint64_t block)
+{
+	return padded(z, block) + ck_zt_padded(frozen(z, block), z->s->ranks);
+}
+
 /* ---- states ---- */
 
 static void count_elements(struct zt *z)
@@ -58,6 +69,8 @@ static void count_elements(struct zt *z)
 
 		z->m.padded += padded(z, i);
 		z->m.part += part;
+		z->m.fpadded += room(z, i) - padded(z, i);
+		z->m.fpart += (room(z, i) - padded(z, i)) / z->s->ranks;
 		z->m.largest = ck_max_u64(z->m.largest, part);
 		z->m.real += numel <= from ? 0 : ck_min_u64(numel - from, part);
 	}
@@ -76,7 +89,7 @@ static void count_buffers(struct zt *z)
 		uint64_t *g = &gather[z->s->tied && i == n - 1 ? 2 : i & 1];
 		uint64_t *r = &reduce[z->s->tied && !i ? 2 : i & 1];
 
-		*g = ck_max_u64(*g, padded(z, i));
+		*g = ck_max_u64(*g, room(z, i));
 		*r = ck_max_u64(*r, padded(z, i));
 	}
 	z->m.gather = gather[0] + gather[1] + gather[2];
@@ -89,7 +102,7 @@ static void count_states(struct zt *z)
 	const uint32_t stage = z->s->stage, type = z->s->type;
 
 	m->levels = ck_zt_levels(stage, z->s->micro_batches);
-	m->params = type * (stage == 3 ? m->part : m->padded);
+	m->params = type * (stage == 3 ? m->part + m->fpart : m->padded + m->fpadded);
 	m->optimizer = (type == 4 ? 8 : 12) * (stage ? m->part : m->padded);
 	m->gathered = stage == 3 ? type * m->gather : 0;
 	m->grads = 4 * (m->levels * m->part + (stage < 2 ? m->padded : m->reduce));
@@ -152,13 +165,16 @@ static void count_scratch(struct zt *z)
 		for (uint64_t i = s->nblocks; i-- > 0;) {
 			uint64_t *h = &held[i & 1];
 
+			if (!s->block[i])
+				continue;
 			if (*h)
 				pair_give_back(&p, *h);
 			*h = pair_take(&p, ck_zt_scratch(s->ranks,
 							 padded(z, i) / s->ranks * s->wire));
 		}
-		pair_give_back(&p, held[0]);
-		pair_give_back(&p, held[1]);
+		for (int i = 0; i < 2; i++)
+			if (held[i])
+				pair_give_back(&p, held[i]);
 		held[0] = held[1] = 0;
 	}
 	z->m.scratch = p.peak;
@@ -214,8 +230,13 @@ static void count_work(struct zt *z)
 		     3 * array(t, 4) + array(t * s->inter, 4) + array(t * 2 * s->inter, 4) +
 		     2 * array(t * q, 4) + 2 * array(t * kv, 4);
 
+	uint64_t wide = h * s->vocab + h;
+
+	for (uint64_t i = 1; i + 1 < s->nblocks; i++)
+		wide = ck_max_u64(wide, frozen(z, i) ? padded(z, i) + frozen(z, i) : s->block[i]);
 	if (s->type != 4)
-		n += array(ck_max_u64(h * s->vocab + h, s->block[1]), 4);
+		n += array(wide, 4);
+	n += 2 * array(t * s->lora, 4);
 	n += array((t + CK_ZT_ROWS - 1) / CK_ZT_ROWS * ck_max_u64(narrow, h), 4);
 	n += array(s->threads * 2 * ck_min_u64(seq, CK_ZT_ROWS) * seq, 4);
 	n += array(ck_min_u64(ck_zt_logit_rows(s->vocab), t) * s->vocab, 4);

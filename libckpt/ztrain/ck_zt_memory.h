@@ -17,8 +17,10 @@
 #define CK_ZT_SCRATCH ((uint64_t)32 << 20)	/* bytes of a collective that joins */
 
 struct ck_zt_setup {
-	/* Of the model: elements of each block, the embedding first, the head last. */
+	/* Of the model: trained elements of each block, the embedding first, the head last. */
 	const uint64_t *block;
+	const uint64_t *frozen;		/* the others; NULL = there are none */
+	uint64_t lora;			/* rank of adapters; 0 = there are none */
 	uint64_t nblocks;		/* layers + 2 */
 	bool tied;			/* the head has the embedding's matrix */
 	bool qk_norm;
@@ -35,8 +37,9 @@ struct ck_zt_setup {
 
 /* Bytes, where nothing else is said. */
 struct ck_zt_memory {
-	uint64_t padded, part;		/* elements of all blocks; of a rank */
-	uint64_t real;			/* elements of this rank that are no padding */
+	uint64_t padded, part;		/* trained elements of all blocks; of a rank */
+	uint64_t fpadded, fpart;	/* the same of frozen ones */
+	uint64_t real;			/* trained elements of this rank that are no padding */
 	uint64_t largest;		/* elements of a rank's part of a block */
 	uint64_t gather, reduce;	/* elements of the buffers for blocks on their way */
 	uint64_t levels;		/* sums of gradients beside each other */
@@ -49,7 +52,7 @@ struct ck_zt_memory {
 
 void ck_zt_memory(const struct ck_zt_setup *setup, struct ck_zt_memory *out);
 
-/* Elements of a block with its padding. */
+/* Elements of a block's trained, or frozen parameters with their padding. */
 uint64_t ck_zt_padded(uint64_t numel, uint32_t ranks);
 /* Sums of micro-batches beside each other; stages 2 and 3 keep the total in one. */
 uint32_t ck_zt_levels(uint32_t stage, uint64_t micro_batches);

@@ -25,6 +25,7 @@
 
 struct held {
 	const struct en_model *model;
+	const struct en_adapt *adapt;	/* NULL: all of it is trained */
 	struct en_zero_opts opts;
 	bool step;		/* one is made */
 	unsigned differ;
@@ -105,17 +106,28 @@ static int hold(struct en_comm *comm, void *arg, struct ckpt_err *err)
 static void check(const struct held *like, uint32_t ranks)
 {
 	struct held all[8];
+	struct en_model *model = NULL;
 
 	for (uint32_t r = 0; r < ranks; r++)
 		all[r] = *like;
+	if (like->adapt) {	/* where frozen parameters are depends on the ranks */
+		struct en_adapt adapt = *like->adapt;
+
+		adapt.ranks = ranks;
+		assert_int_equal(en_model_new_adapted(&like->model->config, &adapt, &model, NULL),
+				 0);
+		for (uint32_t r = 0; r < ranks; r++)
+			all[r].model = model;
+	}
 	te_ranks(ranks, hold, all);
+	en_model_free(model);
 	for (uint32_t r = 0; r < ranks; r++)
 		if (all[r].differ)
 			fail_msg("%s", all[r].first[0] ? all[r].first : "the totals differ");
 }
 
 /* Every 'stride'th of all combinations. */
-static void one_model(const char *name, uint32_t stride)
+static void one_model(const char *name, uint32_t stride, const struct en_adapt *adapt)
 {
 	static const enum kn_type type[] = { KN_F32, KN_BF16, KN_F16 };
 	static const uint32_t units[] = { 1, 2, 3, 8 };
@@ -126,6 +138,7 @@ static void one_model(const char *name, uint32_t stride)
 
 	te_model_open(&m, name);
 	h.model = m.model;
+	h.adapt = adapt;
 	for (uint32_t i = 0; i < 4 * 3 * 4 * 2; i += stride) {
 		h.opts.stage = i & 3;
 		h.opts.type = type[i / 4 % 3];
@@ -151,10 +164,25 @@ static void one_model(const char *name, uint32_t stride)
 static void held_is_what_was_expected(void **state)
 {
 	(void)state;
-	one_model("llama3", 5);
-	one_model("llama3_tied", 7);
-	one_model("qwen25", 7);
-	one_model("qwen3_tied", 1);
+	one_model("llama3", 5, NULL);
+	one_model("llama3_tied", 7, NULL);
+	one_model("qwen25", 7, NULL);
+	one_model("qwen3_tied", 1, NULL);
+}
+
+/* Gradients and states of trained parameters alone. */
+static void so_it_is_where_some_are_frozen(void **state)
+{
+	static const char *const some[] = { "*embed*", "model.layers.0.*", "*up_proj*" };
+	const struct en_adapt frozen = { .freeze = some, .nfreeze = 3 };
+	const struct en_adapt norms = { .freeze = some, .nfreeze = 1 };
+	const struct en_adapt lora = { .lora = { .r = 4, .alpha = 8, .targets = 0x7f } };
+
+	(void)state;
+	one_model("llama3", 5, &frozen);
+	one_model("qwen3_tied", 7, &norms);
+	one_model("qwen25", 7, &lora);
+	one_model("qwen3_tied", 5, &lora);
 }
 
 static void stages_fall_as_they_should(void **state)
@@ -243,7 +271,7 @@ static void same_terms(const struct ckpt_estimate *est, const struct en_mem *mem
 	assert_int_equal(est->gpu_bytes, sum + 12345);
 }
 
-static void plan_model(const char *name)
+static void plan_model(const char *name, const struct en_lora *lora, const char *text)
 {
 	static const struct {
 		enum kn_type type;
@@ -253,11 +281,18 @@ static void plan_model(const char *name)
 	struct ckpt_setup s = { .size = sizeof(s), .engine = CKPT_ENGINE_ZTRAIN,
 				.overhead = 12345, .gpus_per_node = 2 };
 	struct ckpt_estimate *est = t_alloc(sizeof(*est));
+	struct en_adapt adapt = { .ranks = 1 };
+	struct en_model *adapted;
 	struct ckpt_model *model;
 	struct te_model m;
 
 	te_model_open(&m, name);
 	assert_int_equal(ckpt_model_from_config(path, &model, NULL), 0);
+	if (lora) {
+		adapt.lora = *lora;
+		assert_int_equal(ckpt_model_lora(model, text, NULL), 0);
+	}
+	assert_int_equal(en_model_new_adapted(&m.model->config, &adapt, &adapted, NULL), 0);
 	for (uint32_t i = 0; i < 4 * 3 * 2 * 6 * 4; i++) {
 		static const uint32_t worlds[] = { 1, 2, 3, 4, 8, 64 }, units[] = { 1, 2, 7, 16 };
 		struct en_zero_opts o = { .stage = i & 3, .type = types[i / 4 % 3].type,
@@ -282,7 +317,7 @@ static void plan_model(const char *name)
 		s.accumulation = o.micro_batches;
 		s.micro = o.rows;
 		s.sequence = o.tokens;
-		assert_int_equal(en_zero_cpu_expect(m.model, &o, 0, world, true, &mem, &state,
+		assert_int_equal(en_zero_cpu_expect(adapted, &o, 0, world, true, &mem, &state,
 						NULL),
 				 0);
 		en_mem_note(&mem, EN_MEM_SAVE, (int64_t)en_checkpointer_buffer(state));
@@ -294,6 +329,7 @@ static void plan_model(const char *name)
 		assert_int_equal(est->host_bytes, (world < 2 ? 1 : 2) * est->gpu_bytes);
 	}
 	ckpt_model_free(model);
+	en_model_free(adapted);
 	free(est);
 	free(path);
 	free(file);
@@ -303,13 +339,22 @@ static void plan_model(const char *name)
 /* libckpt knows a model's blocks without the engine: the two must not come apart. */
 static void the_plan_is_the_engine(void **state)
 {
+	const struct en_lora all = { .r = 4, .alpha = 8, .targets = 0x7f };
+	const struct en_lora some = { .r = 3, .alpha = 8, .rslora = true,
+				      .targets = 1u << EN_LINEAR_K | 1u << EN_LINEAR_DOWN };
+	const struct en_lora usual = { .r = 8, .alpha = 8,
+				       .targets = 1u << EN_LINEAR_Q | 1u << EN_LINEAR_V };
+
 	(void)state;
-	plan_model("llama3");
-	plan_model("llama3_tied");
-	plan_model("qwen25");
-	plan_model("qwen25_tied");
-	plan_model("qwen3");
-	plan_model("qwen3_tied");
+	plan_model("llama3", NULL, NULL);
+	plan_model("llama3_tied", NULL, NULL);
+	plan_model("qwen25", NULL, NULL);
+	plan_model("qwen25_tied", NULL, NULL);
+	plan_model("qwen3", NULL, NULL);
+	plan_model("qwen3_tied", NULL, NULL);
+	plan_model("qwen25", &all, "r=4,alpha=8,target=all-linear");
+	plan_model("qwen3_tied", &some, "r=3,target=k_proj,down_proj,rslora");
+	plan_model("llama3", &usual, "");
 }
 
 static void memory_is_aligned_and_zero(void **state)
@@ -375,6 +420,7 @@ int main(void)
 		cmocka_unit_test(scratch_is_counted),
 		cmocka_unit_test(the_plan_is_the_engine),
 		cmocka_unit_test(held_is_what_was_expected),
+		cmocka_unit_test(so_it_is_where_some_are_frozen),
 	};
 
 	te_need_fixtures();

@@ -71,7 +71,7 @@ void en_whole_run(struct en_whole *whole, const struct en_batch *batch,
 				 whole->keep + (whole->recompute ? 0 : i * whole->saved));
 	if (grads) {
 		out.dx = whole->dx;
-		out.grads = grads[last];
+		out.dnorm = grads[last];
 		out.dhead = tied ? grads[0] : grads[last] + m->config.hidden;
 	}
 	en_head(exec, batch, params[last], head, whole->x + layers * whole->stream, factor, flags,

@@ -4,12 +4,14 @@
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/ztrain/ck_zt_memory.h"
 
+/* 'block' [2 nblocks]: trained elements, then frozen ones. */
 static void count(const struct en_model *model, const struct en_zero_opts *o, uint64_t *block,
 		  uint32_t rank, uint32_t size, bool messages, struct ck_zt_memory *out)
 {
 	const struct en_model_config *c = &model->config;
 	const struct ck_zt_setup s = {
-		.block = block, .nblocks = model->nblocks, .tied = c->tied,
+		.block = block, .frozen = block + model->nblocks, .lora = model->lora.r,
+		.nblocks = model->nblocks, .tied = c->tied,
 		.qk_norm = c->arch == EN_QWEN3, .hidden = c->hidden, .inter = c->inter,
 		.heads = c->heads, .kv_heads = c->kv_heads, .head_dim = c->head_dim,
 		.vocab = c->vocab, .stage = o->stage, .rank = rank, .ranks = size,
@@ -18,8 +20,10 @@ static void count(const struct en_model *model, const struct en_zero_opts *o, ui
 		.threads = o->threads, .recompute = o->recompute, .messages = messages,
 	};
 
-	for (uint32_t i = 0; i < model->nblocks; i++)
+	for (uint32_t i = 0; i < model->nblocks; i++) {
 		block[i] = model->block[i].numel;
+		block[i + model->nblocks] = model->block[i].frozen;
+	}
 	ck_zt_memory(&s, out);
 }
 
@@ -36,7 +40,7 @@ int en_zero_cpu_expect(const struct en_model *model, const struct en_zero_opts *
 		rc = ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET, "rank %u of %u", rank, size);
 	if (rc)
 		return rc;
-	block = ck_alloc_array(model->nblocks, sizeof(*block));
+	block = ck_alloc_array(2ull * model->nblocks, sizeof(*block));
 	if (!block)
 		return ck_fail_nomem(err, "blocks", model->nblocks);
 	count(model, opts, block, rank, size, messages, &m);

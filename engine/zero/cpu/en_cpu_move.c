@@ -9,16 +9,29 @@
 
 /* ---- parameters ---- */
 
+static int wait_gather(struct en_zero *z, struct en_cpu_gather *g, struct ckpt_err *err)
+{
+	int rc = en_comm_wait(z->comm, &g->work[0], err);
+
+	return rc ? rc : en_comm_wait(z->comm, &g->work[1], err);
+}
+
 int en_cpu_gather_begin(struct en_zero *z, uint32_t block, uint32_t slot, struct ckpt_err *err)
 {
 	const struct en_zero_block *b = &z->block[block];
+	const uint64_t es = kn_type_size(z->opts.type);
 	struct en_cpu_gather *g = &en_cpu_of(z)->gather[slot];
-	int rc = en_comm_wait(z->comm, &g->work, err);
+	int rc = wait_gather(z, g, err);
 
 	en_trace_end(z->trace, g->span);
 	g->span = en_trace_begin(z->trace, EN_TRACE_MOVE, "gather", block);
-	return rc ? rc : en_comm_all_gather(z->comm, z->gather[slot].p, b->own,
-					    b->shard * kn_type_size(z->opts.type), &g->work, err);
+	if (!rc && b->numel)
+		rc = en_comm_all_gather(z->comm, z->gather[slot].p, b->own, b->shard * es,
+					&g->work[0], err);
+	if (!rc && b->fnumel)
+		rc = en_comm_all_gather(z->comm, en_zero_frozen_at(z, z->gather[slot].p, block),
+					b->frozen, b->fshard * es, &g->work[1], err);
+	return rc;
 }
 
 int en_cpu_gather_wait(struct en_zero *z, uint32_t block, uint32_t slot, struct ckpt_err *err)
@@ -26,11 +39,19 @@ int en_cpu_gather_wait(struct en_zero *z, uint32_t block, uint32_t slot, struct 
 	struct en_cpu_gather *g = &en_cpu_of(z)->gather[slot];
 	int rc;
 
-	if (g->work)
+	if (g->work[0] || g->work[1])
 		en_trace_wait(z->trace, "gather", block);
-	rc = en_comm_wait(z->comm, &g->work, err);
+	rc = wait_gather(z, g, err);
 	en_trace_end(z->trace, g->span);
 	return rc;
+}
+
+int en_cpu_frozen_share(struct en_zero *z, uint32_t block, struct ckpt_err *err)
+{
+	const struct en_zero_block *b = &z->block[block];
+
+	return en_comm_all_gather(z->comm, en_zero_frozen_at(z, b->params, block), b->frozen,
+				  b->fshard * kn_type_size(z->opts.type), NULL, err);
 }
 
 /* ---- gradients ---- */

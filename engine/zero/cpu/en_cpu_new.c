@@ -16,15 +16,17 @@ static int new_floats(struct en_cpu *c, enum en_mem_kind kind, uint64_t n, float
 static int new_params(struct en_zero *z, struct en_zero_block *b, struct ckpt_err *err)
 {
 	const uint64_t es = kn_type_size(z->opts.type);
-	int rc;
+	const bool parts = z->opts.stage == 3;
+	const uint64_t n = parts ? b->shard + b->fshard : b->padded + b->fpadded;
+	uint8_t *p = NULL;
+	int rc = en_mem_new(&z->mem, en_zero_param_kind(&z->opts), n * es, &p, err);
 
-	if (z->opts.stage == 3)
-		return en_mem_new(&z->mem, en_zero_param_kind(&z->opts), b->shard * es, &b->own,
-				  err);
-	rc = en_mem_new(&z->mem, EN_MEM_PARAMS, b->padded * es, &b->params, err);
-	if (!rc)
-		b->own = (uint8_t *)b->params + z->comm->rank * b->shard * es;
-	return rc;
+	if (rc)
+		return rc;
+	b->params = parts ? NULL : p;
+	b->own = p + (parts ? 0 : z->comm->rank * b->shard * es);
+	b->frozen = p + (parts ? b->shard : b->padded + z->comm->rank * b->fshard) * es;
+	return 0;
 }
 
 /* In fp32 the parameters themselves are the masters. */
@@ -293,6 +295,7 @@ static const struct en_zero_backend cpu = {
 	.embed_forward = en_cpu_embed_forward, .layer_forward = en_cpu_layer_forward,
 	.head = en_cpu_head, .layer_backward = en_cpu_layer_backward,
 	.embed_backward = en_cpu_embed_backward, .pass_end = en_cpu_pass_end,
+	.frozen_share = en_cpu_frozen_share,
 	.norm_begin = en_cpu_norm_begin, .norm_order = en_cpu_norm_order,
 	.norm_end = en_cpu_norm_end,
 	.update_begin = en_cpu_update_begin, .update_block = en_cpu_update_block,

@@ -27,6 +27,7 @@ int en_cpu_layer_forward(struct en_zero_pass *p, uint32_t i, const void *params,
 	struct en_cpu *c = en_cpu_of(p->z);
 
 	(void)err;
+	en_exec_layer(c->exec, i);
 	en_layer_forward(c->exec, p->batch, params, c->x[i], c->x[i + 1], c->saved[i]);
 	if (p->back && c->away[i])
 		en_pack(c->exec, p->batch, c->x[i], c->saved[i], c->away[i], keep_flags(p->z));
@@ -41,12 +42,12 @@ int en_cpu_head(struct en_zero_pass *p, const struct en_zero_head *h, struct ckp
 	struct en_head_out out = { 0 };
 
 	(void)err;
-	if (h->grads) {
+	if (p->back) {
 		out.dx = x;
-		out.grads = h->grads;
+		out.dnorm = h->dnorm;
 		out.dhead = h->dhead;
 	}
-	en_head(c->exec, p->batch, h->params, h->head, x, p->factor, h->grads ? grad_flags(p) : 0,
+	en_head(c->exec, p->batch, h->params, h->head, x, p->factor, p->back ? grad_flags(p) : 0,
 		&out, p->loss);
 	return 0;
 }
@@ -69,14 +70,15 @@ static float *layer_again(struct en_zero_pass *p, uint32_t i, const void *params
 }
 
 int en_cpu_layer_backward(struct en_zero_pass *p, uint32_t i, const void *params, void *grads,
-			  struct ckpt_err *err)
+			  bool lowest, struct ckpt_err *err)
 {
 	struct en_cpu *c = en_cpu_of(p->z);
 	float *dx = c->x[p->z->model->config.layers];
 
 	(void)err;
+	en_exec_layer(c->exec, i);
 	en_layer_backward(c->exec, p->batch, params, layer_again(p, i, params), c->saved[i], dx,
-			  dx, grads, grad_flags(p));
+			  dx, grads, grad_flags(p) | (lowest ? EN_LOWEST : 0));
 	return 0;
 }
 

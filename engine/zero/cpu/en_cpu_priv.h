@@ -14,7 +14,7 @@ struct en_cpu_block {
 
 /* A gather into a slot. */
 struct en_cpu_gather {
-	struct en_collective *work;
+	struct en_collective *work[2];	/* of trained parameters, and of frozen ones */
 	uint32_t span;		/* of the trace */
 };
 
@@ -63,6 +63,7 @@ int en_cpu_gather_begin(struct en_zero *z, uint32_t block, uint32_t slot, struct
 int en_cpu_gather_wait(struct en_zero *z, uint32_t block, uint32_t slot, struct ckpt_err *err);
 int en_cpu_grad_buffer(struct en_zero *z, uint32_t block, void **grads_out, struct ckpt_err *err);
 int en_cpu_reduce_begin(struct en_zero *z, uint32_t block, uint32_t m, struct ckpt_err *err);
+int en_cpu_frozen_share(struct en_zero *z, uint32_t block, struct ckpt_err *err);
 /* All sums of the micro-batch are there. */
 int en_cpu_reduce_wait(struct en_cpu *c, struct ckpt_err *err);
 /* After the last micro-batch: a block's gradient, [shard]. */
@@ -74,7 +75,7 @@ int en_cpu_layer_forward(struct en_zero_pass *p, uint32_t layer, const void *par
 			 struct ckpt_err *err);
 int en_cpu_head(struct en_zero_pass *p, const struct en_zero_head *head, struct ckpt_err *err);
 int en_cpu_layer_backward(struct en_zero_pass *p, uint32_t layer, const void *params, void *grads,
-			  struct ckpt_err *err);
+			  bool lowest, struct ckpt_err *err);
 int en_cpu_embed_backward(struct en_zero_pass *p, void *grads, struct ckpt_err *err);
 int en_cpu_pass_end(struct en_zero_pass *p, struct ckpt_err *err);
 

@@ -153,6 +153,11 @@ int en_cuda_fp8_new(struct en_cuda *c, struct ckpt_err *err)
 		return ck_fail(err, CKPT_E_UNSUPPORTED, "GPU", CKPT_NO_OFFSET,
 			       "--fp8 needs bf16 or fp16, and the precision is fp32; give "
 			       "--precision bf16");
+	for (uint32_t i = 0; i < c->z.model->nblocks; i++)
+		if (c->z.model->block[i].frozen)
+			return ck_fail(err, CKPT_E_UNSUPPORTED, "GPU", CKPT_NO_OFFSET,
+				       "--fp8 is for runs that train all parameters, and --lora or "
+				       "--freeze freezes some; give one of the two");
 	f = c->fp8 = ck_zalloc(sizeof(*f));
 	if (!f)
 		return ck_fail_nomem(err, "scales", sizeof(*f));

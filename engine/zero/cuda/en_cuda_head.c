@@ -85,7 +85,8 @@ int en_cuda_embed_backward(struct en_zero_pass *p, void *grads, struct ckpt_err 
 struct head {
 	struct en_cuda *c;
 	const void *w;
-	void *dhead;
+	void *dhead;		/* NULL: frozen, or the loss alone */
+	bool back;
 	enum kn_type dtype;	/* of dhead as it is summed */
 	float factor;
 	size_t n;
@@ -114,11 +115,12 @@ static int chunk(struct head *h, size_t first, size_t n)
 
 	if (!rc)
 		rc = kn_cu_xent(c->logits, c->loss + first, c->target + first, n, vocab,
-				h->dhead ? &h->factor : NULL, type, c->work);
-	if (rc || !h->dhead)
+				h->back ? &h->factor : NULL, type, c->work);
+	if (rc || !h->back)
 		return rc;
-	rc = kn_cu_gemm_run(c->gemm, &weight, 1, c->logits, x, first ? h->dhead : NULL, h->dhead,
-			    c->work);
+	if (h->dhead)
+		rc = kn_cu_gemm_run(c->gemm, &weight, 1, c->logits, x, first ? h->dhead : NULL,
+				    h->dhead, c->work);
 	return rc ? rc : kn_cu_gemm_run(c->gemm, &input, 1, c->logits, h->w, NULL, dx, c->work);
 }
 
@@ -145,24 +147,27 @@ int en_cuda_head(struct en_zero_pass *p, const struct en_zero_head *of, struct c
 	const void *x = c->x[m->layers];
 	struct head h = {
 		.c = c, .w = of->head, .dhead = of->dhead && c->dhead ? c->dhead : of->dhead,
-		.dtype = c->dhead ? KN_F32 : wire, .factor = p->factor,
+		.back = p->back, .dtype = c->dhead ? KN_F32 : wire, .factor = p->factor,
 		.n = (size_t)p->batch->rows * p->batch->tokens,
 	};
+	const uint64_t norm_at = p->z->model->block[m->layers + 1].at[EN_NORM_FINAL];
+	const void *norm = en_cuda_at_const(of->params, norm_at, type);
 	float *rstd = c->loss + h.n;
-	int rc = kn_cu_rmsnorm(c->h, rstd, x, of->params, h.n, m->hidden, (float)m->norm_eps,
-			       type, c->work);
+	int rc = kn_cu_rmsnorm(c->h, rstd, x, norm, h.n, m->hidden, (float)m->norm_eps, type,
+			       c->work);
 
 	if (!rc)
 		rc = chunks(&h);
 	if (!rc)
 		rc = kn_cu_sum_f32(c->result, c->loss, h.n, 0, c->work);
-	if (rc || !of->dhead)
+	if (rc || !h.back)
 		return fail(c, rc, err);
-	if (c->dhead)
+	if (of->dhead && c->dhead)
 		rc = kn_cu_cast(of->dhead, wire, c->dhead, KN_F32, (size_t)m->vocab * m->hidden,
 				c->work);
 	if (!rc)
-		rc = kn_cu_rmsnorm_back(c->g, of->grads, wire, c->g, x, rstd, of->params, NULL,
-					h.n, m->hidden, type, 0, c->part, c->work);
+		rc = kn_cu_rmsnorm_back(c->g, of->dnorm ? of->dnorm : c->unused, wire, c->g, x,
+					rstd, norm, NULL, h.n, m->hidden, type, 0, c->part,
+					c->work);
 	return fail(c, rc, err);
 }

@@ -37,6 +37,19 @@ int en_cuda_get(struct en_zero *z, const struct en_zero_slice *s, float *to, str
 
 /* ---- buffers ---- */
 
+int en_cuda_frozen_put(struct en_zero *z, uint32_t block, uint64_t at, uint64_t n, const void *p,
+		       struct ckpt_err *err)
+{
+	struct en_cuda *c = en_cuda_of(z);
+	const enum kn_type type = z->opts.type;
+	int rc = (int)cudaMemcpyAsync(en_cuda_at(z->block[block].frozen, at, type), p,
+				      n * kn_type_size(type), cudaMemcpyHostToDevice, c->work);
+
+	if (!rc)
+		rc = (int)cudaStreamSynchronize(c->work);
+	return en_cuda_cuda(rc, "frozen parameters", err);
+}
+
 static uint64_t elements_of(const struct en_zero *z)
 {
 	uint64_t n = 0;

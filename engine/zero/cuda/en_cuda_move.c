@@ -29,6 +29,31 @@ static int all_gather(struct en_cuda *c, void *full, const void *own, uint64_t n
 				       c->move), "all-gather", err);
 }
 
+/* Those of all ranks, after the trained ones in 'params'. */
+static int gather_frozen(struct en_cuda *c, uint32_t block, void *params, struct ckpt_err *err)
+{
+	const struct en_zero_block *b = &c->z.block[block];
+
+	return all_gather(c, en_zero_frozen_at(&c->z, params, block), b->frozen, b->fshard,
+			  c->z.opts.type, err);
+}
+
+int en_cuda_frozen_share(struct en_zero *z, uint32_t block, struct ckpt_err *err)
+{
+	struct en_cuda *c = en_cuda_of(z);
+	int rc;
+
+	if (z->comm->size == 1)
+		return 0;
+	rc = en_cuda_after(c->move, c->work, c->updated, err);
+	if (!rc)
+		rc = gather_frozen(c, block, z->block[block].params, err);
+	if (!rc)
+		rc = en_cuda_cuda((int)cudaEventRecord(c->block[block].whole, c->move), "an event",
+				  err);
+	return rc ? rc : en_cuda_after(c->work, c->move, c->updated, err);
+}
+
 int en_cuda_gather_begin(struct en_zero *z, uint32_t block, uint32_t slot, struct ckpt_err *err)
 {
 	struct en_cuda *c = en_cuda_of(z);
@@ -42,8 +67,10 @@ int en_cuda_gather_begin(struct en_zero *z, uint32_t block, uint32_t slot, struc
 	else
 		rc = en_cuda_cuda((int)cudaStreamWaitEvent(c->move, g->left, 0), "waiting", err);
 	en_trace_next(z->trace, EN_TRACE_MOVE, "gather", block);
-	if (!rc && z->comm->size > 1)
+	if (!rc && z->comm->size > 1 && b->numel)
 		rc = all_gather(c, z->gather[slot].p, own, b->shard, z->opts.type, err);
+	if (!rc && b->fnumel)
+		rc = gather_frozen(c, block, z->gather[slot].p, err);
 	en_trace_rest(z->trace, EN_TRACE_MOVE);
 	return rc ? rc : en_cuda_cuda((int)cudaEventRecord(g->ready, c->move), "an event", err);
 }
@@ -81,7 +108,7 @@ int en_cuda_gather_params(struct en_cuda *c, uint32_t block, cudaStream_t by, st
 	const cudaEvent_t whole = c->block[block].whole;
 	int rc;
 
-	if (stage == 3 || c->z.comm->size == 1)
+	if (stage == 3 || c->z.comm->size == 1 || !b->numel)
 		return 0;
 	rc = en_cuda_after(c->move, by, c->updated, err);
 	if (stage)

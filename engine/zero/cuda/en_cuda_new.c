@@ -18,16 +18,22 @@ const char *en_zero_cuda_text(const struct en_zero *z)
 
 static int new_params(struct en_cuda *c, struct en_zero_block *b, struct ckpt_err *err)
 {
-	const uint64_t es = kn_type_size(c->z.opts.type);
+	const enum kn_type type = c->z.opts.type;
+	const uint64_t es = kn_type_size(type), rank = c->z.comm->rank;
 	int rc;
 
 	if (en_cuda_has_host_params(c))
 		return en_cuda_new_own(c, b->shard * es, &b->own, err);
-	if (!en_cuda_is_whole(c))
-		return en_cuda_new_shared(c, EN_MEM_PARAMS, b->shard * es, &b->own, err);
-	rc = en_cuda_new_shared(c, EN_MEM_PARAMS, b->padded * es, &b->params, err);
-	if (!rc && b->params)
-		b->own = en_cuda_at(b->params, c->z.comm->rank * b->shard, c->z.opts.type);
+	if (!en_cuda_is_whole(c)) {
+		rc = en_cuda_new_shared(c, EN_MEM_PARAMS, b->shard * es, &b->own, err);
+		return rc || !b->fnumel ? rc :
+		       en_cuda_new_shared(c, EN_MEM_PARAMS, b->fshard * es, &b->frozen, err);
+	}
+	rc = en_cuda_new_shared(c, EN_MEM_PARAMS, (b->padded + b->fpadded) * es, &b->params, err);
+	if (!rc && b->params) {
+		b->own = en_cuda_at(b->params, rank * b->shard, type);
+		b->frozen = en_cuda_at(b->params, b->padded + rank * b->fshard, type);
+	}
 	return rc;
 }
 
@@ -258,13 +264,20 @@ static int new_work(struct en_cuda *c, struct ckpt_err *err)
 	const uint64_t kv = (uint64_t)m->kv_heads * m->head_dim;
 	const uint64_t again = en_cuda_keeps_all(c) ? 0 : n;
 	const enum en_mem_kind w = EN_MEM_WORK;
-	const bool biased = c->z.model->block[1].at[EN_Q_BIAS] != UINT64_MAX;
+	const bool apart = en_cuda_adds_products(c->z.model);
+	const struct en_block *of_head = &c->z.model->block[m->tied ? 0 : m->layers + 1];
+	const bool head = of_head->grad[m->tied ? EN_EMBED : EN_HEAD] != UINT64_MAX;
+	const uint64_t frozen = c->z.model->trained != c->z.model->numel;
+	const uint64_t unused = ck_max_u64(m->hidden, 2 * m->head_dim);
 	const uint64_t all = c->z.sums_of_all ? en_zero_all_chunks(&c->z) : 0;
 	const struct buffer buffer[] = {
 		{ w, &c->h, n * m->hidden * es }, { w, &c->q, again * q * es },
 		{ w, &c->k, again * kv * es }, { w, &c->act, n * m->inter * es },
 		{ w, &c->g, n * m->hidden * es }, { w, &c->t, n * m->hidden * es },
-		{ w, &c->spare, biased ? n * m->hidden * es : 0 },
+		{ w, &c->spare, apart ? n * m->hidden * es : 0 },
+		{ w, &c->lora, n * c->z.model->lora.r * es },
+		{ w, &c->dlora, n * c->z.model->lora.r * es },
+		{ w, &c->unused, frozen * unused * fs },
 		{ w, &c->dout, n * q * es }, { w, &c->dqkv, n * c->ld * es },
 		{ w, &c->dgu, n * 2 * m->inter * es }, { w, &c->part, part_bytes(c, n) },
 		{ w, &c->logits, c->chunk * m->vocab * es }, { w, &c->loss, 2 * n * fs },
@@ -280,7 +293,7 @@ static int new_work(struct en_cuda *c, struct ckpt_err *err)
 		{ w, &c->ordered, all * sizeof(double) },
 		{ w, &c->tree_work,
 		  kn_cu_tree_sum_work(ck_max_u64(all, c->z.nsums)) * sizeof(double) },
-		{ w, &c->dhead, c->chunk < n && c->z.opts.wire != KN_F32 ?
+		{ w, &c->dhead, head && c->chunk < n && c->z.opts.wire != KN_F32 ?
 			(uint64_t)m->vocab * m->hidden * fs : 0 },
 		{ w, &c->gemm_work, KN_CU_GEMM_WORK },
 	};
@@ -483,7 +496,8 @@ void en_cuda_free(struct en_zero *z)
 	.loss_begin = en_cuda_loss_begin, .layer_backward = en_cuda_layer_backward, \
 	.embed_backward = en_cuda_embed_backward, .pass_end = en_cuda_pass_end, \
 	.norm_begin = en_cuda_norm_begin, .norm_order = en_cuda_norm_order, \
-	.norm_end = en_cuda_norm_end
+	.norm_end = en_cuda_norm_end, .frozen_put = en_cuda_frozen_put, \
+	.frozen_get = en_cuda_frozen_get, .frozen_share = en_cuda_frozen_share
 
 static const struct en_zero_backend cuda = {
 	BOTH,
@@ -518,6 +532,10 @@ int en_zero_cuda_new(const struct en_model *model, struct en_comm *comm,
 		rc = ck_fail(err, CKPT_E_UNSUPPORTED, "GPU", CKPT_NO_OFFSET,
 			     "GPU number %u requested; %u GPUs are visible", how->device,
 			     en_cuda_count());
+	if (!rc && opts->stage == 3 && opts->host_params && model->trained != model->numel)
+		rc = ck_fail(err, CKPT_E_UNSUPPORTED, NULL, CKPT_NO_OFFSET,
+			     "offload_param does not hold frozen parameters: remove it, or "
+			     "--freeze and --lora");
 	if (rc)
 		return rc;
 	c = ck_zalloc(sizeof(*c));

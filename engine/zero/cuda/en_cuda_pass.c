@@ -17,19 +17,20 @@ int en_cuda_layer_forward(struct en_zero_pass *p, uint32_t i, const void *params
 {
 	struct en_cuda *c = en_cuda_of(p->z);
 
-	return en_cuda_run_forward(c, p->batch, params, c->x[i], c->x[i + 1], &c->kept[i], err);
+	return en_cuda_run_forward(c, &(struct en_cuda_run){ p->batch, i, params }, c->x[i],
+				   c->x[i + 1], &c->kept[i], err);
 }
 
 int en_cuda_layer_backward(struct en_zero_pass *p, uint32_t i, const void *params, void *grads,
-			   struct ckpt_err *err)
+			   bool lowest, struct ckpt_err *err)
 {
 	struct en_cuda *c = en_cuda_of(p->z);
+	const struct en_cuda_run run = { p->batch, i, params };
 	int rc = 0;
 
 	if (p->z->opts.recompute)
-		rc = en_cuda_run_forward(c, p->batch, params, c->x[i], NULL, &c->kept[i], err);
-	return rc ? rc : en_cuda_run_backward(c, p->batch, params, c->x[i], &c->kept[i], grads,
-					      err);
+		rc = en_cuda_run_forward(c, &run, c->x[i], NULL, &c->kept[i], err);
+	return rc ? rc : en_cuda_run_backward(c, &run, c->x[i], &c->kept[i], grads, lowest, err);
 }
 
 /* Copies the loss down, in the order of the work; who wants it waits for 'loss_ready'. */

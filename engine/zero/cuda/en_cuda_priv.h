@@ -79,7 +79,9 @@ struct en_cuda {
 	void *h, *q, *k, *act;	/* [n, hidden], [n, heads d], [n, kv_heads d], [n, inter] */
 	void *g;		/* [n, hidden]: the gradient of the stream */
 	void *t, *dout, *dqkv, *dgu;
-	void *spare;		/* as t, where biases make three products of one; or NULL */
+	void *spare;		/* as t, where several products are added up; or NULL */
+	void *lora, *dlora;	/* [n, r] of an adapter */
+	void *unused;		/* where gradients of frozen norms go; or NULL */
 	void *part;		/* of reductions over rows */
 	void *logits;		/* [chunk, vocab] */
 	size_t chunk;
@@ -192,6 +194,7 @@ int en_cuda_whole_wait(struct en_zero *z, uint32_t block, struct ckpt_err *err);
 int en_cuda_gather_begin(struct en_zero *z, uint32_t block, uint32_t slot, struct ckpt_err *err);
 int en_cuda_gather_wait(struct en_zero *z, uint32_t block, uint32_t slot, struct ckpt_err *err);
 int en_cuda_release(struct en_zero *z, uint32_t slot, struct ckpt_err *err);
+int en_cuda_frozen_share(struct en_zero *z, uint32_t block, struct ckpt_err *err);
 /* Parameters of stages 1 and 2, after 'by' has updated them; ready when their event is. */
 int en_cuda_gather_params(struct en_cuda *c, uint32_t block, cudaStream_t by, struct ckpt_err *err);
 
@@ -216,13 +219,20 @@ int en_cuda_norm_end(struct en_zero *z, uint64_t n, double *sum_out, struct ckpt
 /* Attention for batches of such rows; kept. */
 int en_cuda_plan(struct en_cuda *c, const struct en_batch *b, const struct kn_cu_attn **out,
 		 struct ckpt_err *err);
-/* Half a pass: without the last product, which recomputation does not need. */
-int en_cuda_run_forward(struct en_cuda *c, const struct en_batch *b, const void *params,
-			const void *x, void *y, const struct en_cuda_kept *kept,
-			struct ckpt_err *err);
-/* c->g becomes the gradient of x. */
-int en_cuda_run_backward(struct en_cuda *c, const struct en_batch *b, const void *params,
-			 const void *x, const struct en_cuda_kept *kept, void *grads,
+/* A layer's products go back in parts that are added up, so c->spare is needed. */
+bool en_cuda_adds_products(const struct en_model *model);
+/* A layer on the rows of a pass. */
+struct en_cuda_run {
+	const struct en_batch *batch;
+	uint32_t layer;
+	const void *params;
+};
+/* With y NULL half a pass: without the last product, which recomputation does not need. */
+int en_cuda_run_forward(struct en_cuda *c, const struct en_cuda_run *run, const void *x, void *y,
+			const struct en_cuda_kept *kept, struct ckpt_err *err);
+/* c->g becomes the gradient of x; with 'lowest' that is not needed. */
+int en_cuda_run_backward(struct en_cuda *c, const struct en_cuda_run *run, const void *x,
+			 const struct en_cuda_kept *kept, void *grads, bool lowest,
 			 struct ckpt_err *err);
 
 /* ---- en_cuda_fp8.c: products of 8-bit numbers; without c->fp8 they do nothing ---- */
@@ -273,7 +283,7 @@ int en_cuda_layer_forward(struct en_zero_pass *p, uint32_t layer, const void *pa
 			  struct ckpt_err *err);
 int en_cuda_loss_begin(struct en_zero_pass *p, struct ckpt_err *err);
 int en_cuda_layer_backward(struct en_zero_pass *p, uint32_t layer, const void *params, void *grads,
-			   struct ckpt_err *err);
+			   bool lowest, struct ckpt_err *err);
 int en_cuda_pass_end(struct en_zero_pass *p, struct ckpt_err *err);
 
 /* ---- en_cuda_trace.c ---- */
@@ -326,6 +336,8 @@ int en_cuda_load_buffer(struct en_zero *z, uint32_t turn, float **buffer_out,
 int en_cuda_load_send(struct en_zero *z, const struct en_zero_slice *slice, const float *from,
 		struct ckpt_err *err);
 void en_cuda_free_load(struct en_cuda *c);
+int en_cuda_frozen_put(struct en_zero *z, uint32_t block, uint64_t at, uint64_t n, const void *p,
+		       struct ckpt_err *err);
 
 /* ---- en_cuda_save.c: a copy of the state for saves, on a stream of its own ---- */
 int en_cuda_snap_new(struct en_zero *z, uint64_t bytes, uint32_t threads, struct ckpt_err *err);
@@ -336,5 +348,8 @@ void en_cuda_snap_end(struct en_zero *z);
 /* Before a block is overwritten: what is computed from here on waits until it has been copied. */
 int en_cuda_snap_wait(struct en_cuda *c, uint32_t block, struct ckpt_err *err);
 void en_cuda_snap_free(struct en_cuda *c);
+/* On the stream of the copies, if there is one: it may be the thread that saves. */
+int en_cuda_frozen_get(struct en_zero *z, uint32_t block, uint64_t at, uint64_t n, void *p,
+		       struct ckpt_err *err);
 
 #endif

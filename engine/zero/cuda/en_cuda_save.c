@@ -356,3 +356,17 @@ int en_cuda_snap_wait(struct en_cuda *c, uint32_t block, struct ckpt_err *err)
 	pthread_mutex_unlock(&s->lock);
 	return en_cuda_cuda((int)cudaStreamWaitEvent(c->work, s->copied[block], 0), "waiting", err);
 }
+
+int en_cuda_frozen_get(struct en_zero *z, uint32_t block, uint64_t at, uint64_t n, void *p,
+		       struct ckpt_err *err)
+{
+	struct en_cuda *c = en_cuda_of(z);
+	const enum kn_type type = z->opts.type;
+	cudaStream_t stream = c->snap && c->snap->stream ? c->snap->stream : c->work;
+	int rc = (int)cudaMemcpyAsync(p, en_cuda_at(z->block[block].frozen, at, type),
+				      n * kn_type_size(type), cudaMemcpyDeviceToHost, stream);
+
+	if (!rc)
+		rc = (int)cudaStreamSynchronize(stream);
+	return en_cuda_cuda(rc, "frozen parameters", err);
+}

@@ -20,7 +20,7 @@ static int whole_total(struct en_adam *a, struct ckpt_err *err)
 	int rc;
 
 	a->grad = total;
-	if (c->z.opts.stage || c->z.comm->size == 1)
+	if (c->z.opts.stage || c->z.comm->size == 1 || !n)
 		return 0;
 	rc = en_cuda_after(c->move, c->work, c->updated, err);
 	en_cuda_count_sent(c, EN_COMM_GATHER, n * kn_type_size(c->sum_type));
@@ -41,7 +41,7 @@ static int share_block(struct en_cuda *c, const struct en_zero_block *b, struct 
 	float *const device[] = { b->master, b->exp_avg, b->exp_avg_sq };
 	int rc;
 
-	if (c->z.opts.stage || c->z.comm->size == 1)
+	if (c->z.opts.stage || c->z.comm->size == 1 || !b->shard)
 		return 0;
 	rc = en_cuda_after(c->move, c->work, c->updated, err);
 	for (uint32_t i = 0; !rc && i < 3; i++)
@@ -109,6 +109,8 @@ int en_cuda_adam(struct en_adam *a, uint32_t group, uint64_t from, uint64_t to,
 
 int en_cuda_cast(struct en_adam *a, struct ckpt_err *err)
 {
+	if (!a->n)
+		return 0;
 	return en_cuda_cuda(kn_cu_cast(a->copy, a->z->opts.type, a->master, KN_F32, a->n,
 				       en_cuda_of(a->z)->work), "the state", err);
 }
@@ -146,14 +148,33 @@ int en_cuda_update_end(struct en_adam *a, struct ckpt_err *err)
 
 /* ---- random weights ---- */
 
+/* Adapters are small: the host makes them. */
+static int init_uniform(struct en_cuda *c, const struct en_zero_piece *p, float *at, uint64_t seed)
+{
+	float some[4096];
+	int rc = 0;
+
+	for (uint64_t i = 0, n; !rc && i < p->count; i += n) {
+		n = ck_min_u64(p->count - i, 4096);
+		en_model_init(c->z.model, p->param, seed, p->first + i, n, some);
+		rc = (int)cudaMemcpyAsync(at + i, some, n * sizeof(float), cudaMemcpyHostToDevice,
+					  c->work);
+		if (!rc)
+			rc = (int)cudaStreamSynchronize(c->work);
+	}
+	return rc;
+}
+
 /* Elements [first, first + n) of a parameter, at 'at' on the device. */
 static int init_piece(struct en_cuda *c, const struct en_zero_piece *p, float *at, uint64_t seed)
 {
 	const struct en_param *param = &c->z.model->param[p->param];
 
 	if (param->init == EN_INIT_NORMAL)
-		return kn_cu_random_normal(at, p->count, seed, p->param, p->first, 0,
+		return kn_cu_random_normal(at, p->count, seed, param->stream, p->first, 0,
 					   c->z.model->config.init_range, c->work);
+	if (param->init == EN_INIT_UNIFORM)
+		return init_uniform(c, p, at, seed);
 	return kn_cu_fill(at, KN_F32, param->init == EN_INIT_ONE, p->count, c->work);
 }
 
