@@ -11,7 +11,7 @@
 #define LEAST_COUNT 1000	/* likewise of parameters */
 
 static struct {
-	const char *stage, *ds_config, *dtype, *config;
+	const char *stage, *ds_config, *dtype, *config, *lora;
 	uint64_t tp, pp, ep;
 	uint64_t gpus, gpus_per_node, micro, seq, accumulation, gpu_mem, host_mem, overhead;
 	int offload, recompute, attention, ops, engine, deepspeed, ranks, freeze_tower;
@@ -78,6 +78,8 @@ static const struct opt own[] = {
 	{ "seq", 0, OPT_COUNT, &want.seq, "N", "tokens of a sample (default 2048)", 0 },
 	{ "accumulation", 0, OPT_COUNT, &want.accumulation, "N",
 	  "micro-batches of a step (default 1)", 0 },
+	{ "lora", 0, OPT_TEXT, &want.lora, "KEYS",
+	  "train adapters, the rest is frozen: r=16,target=q_proj+v_proj or all-linear", 0 },
 	{ "recompute", 0, OPT_FLAG, &want.recompute, NULL,
 	  "recompute activations (activation checkpointing)", 0 },
 	{ "attention", 0, OPT_CHOICE, &want.attention, "flash|matrix",
@@ -313,6 +315,11 @@ static int freeze(struct planning *p)
 	       0;
 }
 
+static int adapt_model(struct planning *p)
+{
+	return want.lora && ckpt_model_lora(p->model, want.lora, &p->err) ? failed(p, NULL) : 0;
+}
+
 /* ---------------------------------------------------------------- the setup */
 
 static int check_words(struct planning *p)
@@ -417,6 +424,8 @@ static int run(struct args *args)
 		status = read_model(&p);
 	if (!status)
 		status = freeze(&p);
+	if (!status)
+		status = adapt_model(&p);
 	if (status) {
 		ckpt_model_free(p.model);
 		return status;

@@ -38,6 +38,11 @@ int ckpt_model_from_config(const char *path, struct ckpt_model **out, struct ckp
 	return 0;
 }
 
+int ckpt_model_lora(struct ckpt_model *model, const char *text, struct ckpt_err *err)
+{
+	return model && text ? ck_model_lora(model, text, err) : nothing("model or text", err);
+}
+
 int ckpt_model_from_ckpt(const struct ckpt *ck, const char *config_path, struct ckpt_model **out,
 			 struct ckpt_err *err)
 {

@@ -15,7 +15,7 @@
 
 struct zt {
 	struct ck_estimating *e;
-	uint64_t *block;		/* elements, [layers + 2] */
+	uint64_t *block, *frozen;	/* elements, trained or not, [layers + 2] each */
 	struct ck_zt_setup s;
 	struct ck_zt_memory m;
 };
@@ -33,13 +33,15 @@ static int count_blocks(struct zt *z, struct ckpt_err *err)
 			       "ztrain trains only models of the shape of Llama 3, Qwen2.5 and "
 			       "Qwen3; %s", a->layers ? "this model's shape differs" :
 			       "this model's shape is unknown");
-	z->block = ck_zalloc(n * sizeof(*z->block));
+	z->block = ck_zalloc(2 * n * sizeof(*z->block));
 	if (!z->block)
 		return ck_fail_nomem(err, "blocks", n);
+	z->frozen = z->block + n;
 	for (uint64_t i = 0; i < m->n; i++)
-		z->block[ck_min_u64(m->param[i].block, n - 1)] += m->param[i].numel;
+		(m->param[i].frozen ? z->frozen : z->block)[
+			ck_min_u64(m->param[i].block, n - 1)] += m->param[i].numel;
 	for (uint64_t i = 0; i < n; i++)
-		if (!z->block[i])
+		if (!z->block[i] && !z->frozen[i])
 			return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
 				       "ztrain's memory depends on the layers, which a "
 				       "number of parameters does not give: use a "
@@ -54,8 +56,10 @@ static void set_up(struct zt *z)
 	const struct ckpt_arch *a = &z->e->m->info.arch;
 
 	z->s = (struct ck_zt_setup){
-		.block = z->block, .nblocks = a->layers + 2,
-		.tied = z->block[a->layers + 1] < a->vocab * a->hidden, .qk_norm = a->qk_norm,
+		.block = z->block, .frozen = z->frozen, .lora = z->e->m->lora,
+		.nblocks = a->layers + 2,
+		.tied = z->block[a->layers + 1] + z->frozen[a->layers + 1] < a->vocab * a->hidden,
+		.qk_norm = a->qk_norm,
 		.hidden = a->hidden, .inter = a->inter, .heads = a->heads,
 		.kv_heads = a->kv_heads, .head_dim = a->head_dim, .vocab = a->vocab,
 		.stage = s->stage, .ranks = s->gpus, .micro_batches = s->accumulation,
@@ -75,11 +79,14 @@ static void states(struct zt *z)
 	const uint64_t updated = stage ? m->part : m->padded;
 	struct ck_counts c = { .at = 0 };
 
+	const uint64_t frozen = stage == 3 ? m->fpart : m->fpadded;
+
 	ck_est_term(z->e, CKPT_PLACE_GPU, ALL,
 		    stage == 3 && (z->e->s.offload & CKPT_OFFLOAD_PARAMS) ? "host parameters" :
-		    "parameters", m->params, "%u B x %s, each block padded to %s x %u", b,
-		    ck_count(&c, stage == 3 ? m->part : m->padded), ck_count(&c, z->s.ranks),
-		    CK_ZT_CHUNK);
+		    "parameters", m->params, "%u B x %s%s%s%s%s, each block padded to %s x %u", b,
+		    frozen ? "(" : "", ck_count(&c, stage == 3 ? m->part : m->padded),
+		    frozen ? " + frozen " : "", frozen ? ck_count(&c, frozen) : "",
+		    frozen ? ")" : "", ck_count(&c, z->s.ranks), CK_ZT_CHUNK);
 	ck_est_term(z->e, CKPT_PLACE_GPU, ALL, "gathered", m->gathered,
 		    "%u B x %s: a block in use and one being gathered", b, ck_count(&c, m->gather));
 	if (stage < 2)
@@ -130,7 +137,9 @@ static void collectives(struct zt *z)
 /* The native form has the states alone, which any number of ranks reads. */
 static void saves(struct zt *z)
 {
-	const uint64_t state = 12 * z->m.real, all = 12 * z->e->m->info.params;
+	const struct ckpt_model_info *info = &z->e->m->info;
+	const uint64_t state = 12 * z->m.real;
+	const uint64_t all = 12 * info->trainable + z->e->b * (info->params - info->trainable);
 	struct ck_counts c = { .at = 0 };
 
 	ck_est_term(z->e, CKPT_PLACE_GPU, ALL, "save buffer", state + state / 64 + SAVE_MORE,
@@ -164,11 +173,10 @@ static int check(const struct ck_estimating *e, struct ckpt_err *err)
 			       "parameters are of a vision tower; zckpt convert --language-part "
 			       "writes the language model alone", e->m->info.tower,
 			       e->m->info.params);
-	if (e->m->info.trainable != e->m->info.params)
+	if (!e->m->info.trainable)
 		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
-			       "ztrain trains all parameters, but %" PRIu64 " of %" PRIu64 " "
-			       "are frozen here", e->m->info.params - e->m->info.trainable,
-			       e->m->info.params);
+			       "all %" PRIu64 " parameters are frozen here: there is nothing to "
+			       "train", e->m->info.params);
 	if (e->s.attention_matrix || e->s.ops != CKPT_OPS_EAGER)
 		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
 			       "ztrain has its own attention and layers: --attention and --ops "

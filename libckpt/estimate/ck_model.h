@@ -36,6 +36,7 @@ struct ckpt_model {
 	uint32_t modules;
 	bool shaped;		/* made from a shape: 'expert' and 'cut' are known */
 	bool tied;		/* likewise; the head is the embedding */
+	uint64_t lora;		/* rank of its adapters, 0 = none */
 	struct ckpt_model_info info;
 };
 
@@ -130,6 +131,9 @@ bool ck_cfg_truth(const struct ck_config *c, const char *key, bool otherwise);
 const char *ck_tower_find(const struct ck_config *root, const char *type, uint64_t *text_out,
 			  const char **name_out);
 int ck_tower_read(const struct ck_config *root, struct ck_shape *shape);
+/* See ckpt_model_lora(). */
+int ck_model_lora(struct ckpt_model *model, const char *text, struct ckpt_err *err);
+
 int ck_shape_read(const char *path, struct ck_shape *out, struct ckpt_err *err);
 int ck_model_count(uint64_t params, struct ckpt_model **out, struct ckpt_err *err);
 int ck_model_named(const char *name, struct ckpt_model **out, struct ckpt_err *err);

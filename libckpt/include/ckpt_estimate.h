@@ -104,6 +104,14 @@ CKPT_API int ckpt_model_from_name(const char *name, struct ckpt_model **out,
 				  struct ckpt_err *err);
 /* The names that ckpt_model_from_name() knows, from 0; NULL past the end.  Never freed. */
 CKPT_API const char *ckpt_model_name(uint32_t number);
+/*
+ * Adapters as PEFT has them, by the text of `ztrain --lora`: "r=16,alpha=32,target=q_proj+v_proj"
+ * or "target=all-linear"; what is missing is PEFT's default.  All other parameters become frozen.
+ * CKPT_E_USAGE for another text, or a model with frozen parameters; CKPT_E_UNSUPPORTED for one
+ * whose shape is not known or not that of Llama and Qwen.  After a failure the model is to be
+ * freed.
+ */
+CKPT_API int ckpt_model_lora(struct ckpt_model *model, const char *text, struct ckpt_err *err);
 /* Fills '*out'; its text is valid as long as the model is. */
 CKPT_API void ckpt_model_get(const struct ckpt_model *model, struct ckpt_model_info *out);
 /* NULL is fine. */

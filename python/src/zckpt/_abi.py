@@ -1128,6 +1128,7 @@ FUNCTIONS = {
     "ckpt_model_from_count": (c_int, [c_uint64, POINTER(c_void_p), POINTER(ckpt_err)]),
     "ckpt_model_from_name": (c_int, [c_char_p, POINTER(c_void_p), POINTER(ckpt_err)]),
     "ckpt_model_name": (c_char_p, [c_uint32]),
+    "ckpt_model_lora": (c_int, [c_void_p, c_char_p, POINTER(ckpt_err)]),
     "ckpt_model_get": (None, [c_void_p, POINTER(ckpt_model_info)]),
     "ckpt_model_free": (None, [c_void_p]),
     "ckpt_setup_read": (c_int, [c_char_p, POINTER(ckpt_setup), POINTER(c_uint), POINTER(ckpt_err)]),

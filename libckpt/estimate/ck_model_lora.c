@@ -1,0 +1,147 @@
+/* ck_model_lora.c -- a model with adapters: the rest of it is frozen. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "libckpt/base/ck_err.h"
+#include "libckpt/estimate/ck_model.h"
+
+#define USUAL_RANK 8u
+#define MOST_RANK 65536u
+#define TARGETS 7u
+#define USUAL_TARGETS 5u	/* q_proj and v_proj */
+
+static const char *const names[TARGETS] = {
+	"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj",
+};
+
+static int bad(struct ckpt_err *err, const char *text, const char *what)
+{
+	return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET, "adapters \"%s\": %s", text, what);
+}
+
+static bool add_target(const char *name, size_t n, unsigned *targets)
+{
+	if (n == strlen("all-linear") && !strncmp(name, "all-linear", n)) {
+		*targets = (1u << TARGETS) - 1;
+		return true;
+	}
+	for (unsigned i = 0; i < TARGETS; i++)
+		if (strlen(names[i]) == n && !strncmp(names[i], name, n)) {
+			*targets |= 1u << i;
+			return true;
+		}
+	return false;
+}
+
+static bool add_targets(const char *p, size_t n, unsigned *targets)
+{
+	bool known = true;
+
+	for (size_t at = 0; known && at <= n;) {
+		const char *plus = memchr(p + at, '+', n - at);
+		const size_t len = plus ? (size_t)(plus - p) - at : n - at;
+
+		known = add_target(p + at, len, targets);
+		at += len + 1;
+	}
+	return known;
+}
+
+/* Keys that change no size are passed over. */
+static int parse(const char *text, uint64_t *rank, unsigned *targets, struct ckpt_err *err)
+{
+	bool listing = false;
+	char *end;
+
+	*rank = USUAL_RANK;
+	*targets = 0;
+	for (const char *p = text; *p; p += *p == ',') {
+		const size_t n = strcspn(p, ",");
+
+		if (!strncmp(p, "target=", 7)) {
+			listing = true;
+			if (!add_targets(p + 7, n - 7, targets))
+				return bad(err, text, "a target is not q_proj, k_proj, v_proj, "
+					   "o_proj, gate_proj, up_proj, down_proj or all-linear");
+		} else if (!strncmp(p, "r=", 2)) {
+			listing = false;
+			*rank = strtoull(p + 2, &end, 10);
+			if (end != p + n || !*rank || *rank > MOST_RANK || p[2] == '-')
+				return bad(err, text, "r is not a rank from 1 to 65536");
+		} else if (!strncmp(p, "alpha=", 6) || !strncmp(p, "dropout=", 8) ||
+			   (n == 6 && !strncmp(p, "rslora", 6))) {
+			listing = false;
+		} else if (!listing || !add_targets(p, n, targets)) {
+			return bad(err, text, "expected r=N, alpha=A, dropout=D, rslora, "
+				   "target=NAME+NAME");
+		}
+		p += n;
+	}
+	if (!*targets)
+		*targets = USUAL_TARGETS;
+	return 0;
+}
+
+/* Inputs and outputs of a target, together. */
+static uint64_t width(const struct ckpt_arch *a, unsigned target)
+{
+	const uint64_t q = a->heads * a->head_dim, kv = a->kv_heads * a->head_dim;
+
+	switch (target) {
+	case 0: case 3: return a->hidden + q;
+	case 1: case 2: return a->hidden + kv;
+	default: return a->hidden + a->inter;
+	}
+}
+
+static int add_layer(struct ckpt_model *m, uint32_t layer, uint64_t rank, unsigned targets,
+		     struct ckpt_err *err)
+{
+	const struct ckpt_arch *a = &m->info.arch;
+	int rc = 0;
+
+	for (unsigned i = 0; !rc && i < TARGETS; i++) {
+		/* A and B, each a module of its own; A is [rank, in], and one has 'hidden' */
+		const uint64_t both = width(a, i);
+
+		if (!(targets & 1u << i))
+			continue;
+		for (int k = 0; !rc && k < 2; k++)
+			rc = ck_model_add(m, &(struct ck_param){
+				.numel = rank * (k ? both - a->hidden : a->hidden),
+				.module = ++m->modules, .block = layer + 1,
+			}, err);
+	}
+	return rc;
+}
+
+int ck_model_lora(struct ckpt_model *m, const char *text, struct ckpt_err *err)
+{
+	const struct ckpt_arch *a = &m->info.arch;
+	unsigned targets;
+	uint64_t rank;
+	int rc = parse(text, &rank, &targets, err);
+
+	if (rc)
+		return rc;
+	if (!a->layers || !a->gated || a->experts || a->kv_rank)
+		return ck_fail(err, CKPT_E_UNSUPPORTED, NULL, CKPT_NO_OFFSET,
+			       "adapters are known for models of the shape of Llama and Qwen: this "
+			       "one %s", !a->layers ? "has no known shape: give its config.json" :
+			       a->experts ? "has experts" : "has another one");
+	if (m->lora || m->info.trainable != m->info.params)
+		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
+			       "the model has adapters or frozen parameters already");
+	for (uint64_t i = 0; i < m->n; i++) {
+		m->param[i].frozen = true;
+		m->param[i].group = 0;
+	}
+	for (uint32_t i = 0; !rc && i < a->layers; i++)
+		rc = add_layer(m, i, rank, targets, err);
+	if (rc)
+		return rc;
+	m->lora = rank;
+	ck_model_sum(m);
+	return 0;
+}
