@@ -173,6 +173,9 @@ struct en_zero_backend {
 			  const void *p, struct ckpt_err *err);
 	int (*frozen_get)(struct en_zero *z, uint32_t block, uint64_t at, uint64_t n, void *p,
 			  struct ckpt_err *err);
+	/* A frozen piece from a seed, as en_model_init() makes it; NULL: on the host. */
+	int (*frozen_init)(struct en_zero *z, const struct en_zero_piece *p, uint64_t seed,
+			   struct ckpt_err *err);
 	/* All ranks' frozen elements of a block come together where parameters stay whole. */
 	int (*frozen_share)(struct en_zero *z, uint32_t block, struct ckpt_err *err);
 	/* ---- copies for saves; or NULL, all five ---- */

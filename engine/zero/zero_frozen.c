@@ -111,7 +111,9 @@ int en_zero_init_frozen(struct en_zero *z, uint64_t seed, struct ckpt_err *err)
 	int rc = some || !z->nfrozen ? 0 : ck_fail_nomem(err, "random weights", SOME);
 
 	for (uint64_t i = 0; !rc && i < z->nfrozen; i++)
-		rc = init_frozen(z, &z->frozen[i], seed, some, some + SOME, err);
+		rc = z->backend->frozen_init ?
+		     z->backend->frozen_init(z, &z->frozen[i], seed, err) :
+		     init_frozen(z, &z->frozen[i], seed, some, some + SOME, err);
 	ck_free(some);
 	return rc;
 }

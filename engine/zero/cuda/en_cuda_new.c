@@ -497,6 +497,7 @@ void en_cuda_free(struct en_zero *z)
 	.embed_backward = en_cuda_embed_backward, .pass_end = en_cuda_pass_end, \
 	.norm_begin = en_cuda_norm_begin, .norm_order = en_cuda_norm_order, \
 	.norm_end = en_cuda_norm_end, .frozen_put = en_cuda_frozen_put, \
+	.frozen_init = en_cuda_frozen_init, \
 	.frozen_get = en_cuda_frozen_get, .frozen_share = en_cuda_frozen_share
 
 static const struct en_zero_backend cuda = {

@@ -336,6 +336,8 @@ int en_cuda_load_buffer(struct en_zero *z, uint32_t turn, float **buffer_out,
 int en_cuda_load_send(struct en_zero *z, const struct en_zero_slice *slice, const float *from,
 		struct ckpt_err *err);
 void en_cuda_free_load(struct en_cuda *c);
+int en_cuda_frozen_init(struct en_zero *z, const struct en_zero_piece *p, uint64_t seed,
+			struct ckpt_err *err);
 int en_cuda_frozen_put(struct en_zero *z, uint32_t block, uint64_t at, uint64_t n, const void *p,
 		       struct ckpt_err *err);
 

@@ -178,6 +178,33 @@ static int init_piece(struct en_cuda *c, const struct en_zero_piece *p, float *a
 	return kn_cu_fill(at, KN_F32, param->init == EN_INIT_ONE, p->count, c->work);
 }
 
+/* Through the buffer of gate's and up's gradients, in fp32. */
+int en_cuda_frozen_init(struct en_zero *z, const struct en_zero_piece *p, uint64_t seed,
+			struct ckpt_err *err)
+{
+	struct en_cuda *c = en_cuda_of(z);
+	const struct en_param *param = &z->model->param[p->param];
+	const enum kn_type type = z->opts.type;
+	const uint64_t most = (uint64_t)z->opts.rows * z->opts.tokens * 2 *
+			      z->model->config.inter * kn_type_size(type) / sizeof(float);
+	uint8_t *to = en_cuda_at(z->block[p->block].frozen, p->at, type);
+	uint64_t n;
+	int rc = 0;
+
+	if (param->init != EN_INIT_NORMAL)
+		return en_cuda_cuda(kn_cu_fill(to, type, param->init == EN_INIT_ONE, p->count,
+					       c->work), "frozen parameters", err);
+	for (uint64_t at = 0; !rc && at < p->count; at += n) {
+		n = ck_min_u64(p->count - at, most);
+		rc = kn_cu_random_normal(c->dgu, n, seed, param->stream, p->first + at, 0,
+					 z->model->config.init_range, c->work);
+		if (!rc)
+			rc = kn_cu_cast(to + at * kn_type_size(type), type, c->dgu, KN_F32, n,
+					c->work);
+	}
+	return en_cuda_cuda(rc, "frozen parameters", err);
+}
+
 int en_cuda_init(struct en_zero *z, uint64_t seed, struct ckpt_err *err)
 {
 	struct en_cuda *c = en_cuda_of(z);
