@@ -54,8 +54,8 @@ static const struct opt own[] = {
 	{ "to", 0, OPT_OWN, &to_form, "FORM",
 	  "form of the result: a DeepSpeed step (deepspeed), or one for any number of ranks: "
 	  "universal, native, or dcp for FSDP; or FSDP's rank files, as verl has them "
-	  "(fsdp-ranks), checkpoint-N of transformers' Trainer (trainer), or one file of torch.save "
-	  "with model and optimizer (torch-training)", 0 },
+	  "(fsdp-ranks), checkpoint-N of transformers' Trainer (trainer), or one file of "
+	  "torch.save with model and optimizer (torch-training)", 0 },
 	{ "stage", 0, OPT_TEXT, &want.stage, "0|1|2|3|bf16",
 	  "ZeRO stage (default: the source's)", 0 },
 	{ "ep", 0, OPT_COUNT, &want.ep, "K",

@@ -14,11 +14,14 @@
 struct en_fit {
 	uint64_t rows;
 	uint64_t short_rows;	/* those that are not full */
-	uint64_t *first;	/* [rows + 1]: row r has documents member[first[r]] up to first[r + 1] */
-	uint64_t *member;	/* in rising order within a row */
+	uint64_t *first;	/* [rows + 1]: row r has member[first[r]] up to first[r + 1] */
+	uint64_t *member;	/* documents, in rising order within a row */
 };
 
-/* 'n' documents of length[i] tokens; longer ones count as 'tokens', those of a row.  CKPT_E_NOMEM. */
+/*
+ * 'n' documents of length[i] tokens; longer ones count as 'tokens', those of a row.
+ * CKPT_E_NOMEM.
+ */
 int en_fit_init(struct en_fit *fit, const uint64_t *length, uint64_t n, uint64_t tokens,
 		struct ckpt_err *err);
 void en_fit_release(struct en_fit *fit);

@@ -295,8 +295,8 @@ static int take_text(struct en_source *src, const char *p, uint64_t len, uint64_
 	rc = parse_line(src, p, len, number, &j->raw, &documents, err);
 	if (!rc && documents > 1 && src->opts.pack)
 		rc = ck_fail(err, CKPT_E_UNSUPPORTED, src->path, CKPT_NO_OFFSET,
-			     "line %llu holds %llu documents, and --pack joins lines without seams; "
-			     "use --pack-documents, or neither",
+			     "line %llu holds %llu documents, and --pack joins lines without "
+			     "seams; use --pack-documents, or neither",
 			     (unsigned long long)number, (unsigned long long)documents);
 	src->info.packed |= !rc && documents > 1;
 	return rc ? rc : note_line(src, off, len, number, err);

@@ -202,8 +202,8 @@ static int st_row(struct en_source *src, uint64_t row, int32_t *ids, int32_t *la
 		rc = read_seams(src, row, &documents, err);
 	if (!rc && documents > 1 && !src->info.packed)
 		rc = ck_fail(err, CKPT_E_MISMATCH, src->path, CKPT_NO_OFFSET,
-			     "row %llu: attention_mask numbers %llu documents, in row 0 it has 0 and "
-			     "1 only; number the documents of all rows, or add position_ids",
+			     "row %llu: attention_mask numbers %llu documents, in row 0 it has 0 "
+			     "and 1 only; number the documents of all rows, or add position_ids",
 			     (unsigned long long)row, (unsigned long long)documents);
 	if (!rc)
 		rc = en_raw_check(src, r->ids, r->labels, r->n, "row", row, err);

@@ -34,13 +34,14 @@ static void units_have_rows_and_targets_of_the_reference_runs(void **state)
 		for (uint64_t u = 0; u < 4; u++) {
 			uint64_t counted = 0;
 
-			assert_int_equal(en_data_rows(&d, 8 * step, u, ids, labels, NULL, &unit, NULL),
-					 0);
+			assert_int_equal(en_data_rows(&d, 8 * step, u, ids, labels, NULL, &unit,
+						      NULL), 0);
 			assert_int_equal(unit.rows, 2);
 			for (uint64_t i = 0; i < 2; i++) {
 				assert_int_equal(unit.number[i], 8 * step + 2 * u + i);
 				assert_int_equal(en_source_row(src, unit.number[i], want + 33 * i,
-							       want_labels + 33 * i, NULL, NULL), 0);
+							       want_labels + 33 * i, NULL, NULL),
+						 0);
 				for (int t = 0; t + 1 < 33; t++)
 					counted += want_labels[33 * i + (uint64_t)t + 1] != -100;
 			}
@@ -263,7 +264,8 @@ static void failing_calls_leave_nothing_behind(void **state)
 				if (!rc)
 					rc = en_data_init(&d, src, 0, 0, &so, &err);
 				if (!rc)
-					rc = en_data_rows(&d, 0, 0, row, row + 3, NULL, &unit, &err);
+					rc = en_data_rows(&d, 0, 0, row, row + 3, NULL, &unit,
+							  &err);
 				en_data_release(&d);
 				en_source_close(src);
 				assert_int_equal(t_fault_blocks(), 0);

@@ -240,7 +240,7 @@ static double allowed_rms(enum kn_type type)
 /* A single token's dq and dk are differences of equal sums: nothing but their rounding. */
 static int gap_bad(const struct setup *x, struct gap gap)
 {
-	const double least = x->s.t > 1 && !x->alone ? 0.1 : 1, of = gap.of > least ? gap.of : least;
+	const double of = fmax(gap.of, x->s.t > 1 && !x->alone ? 0.1 : 1);
 
 	return gap.torn || !(gap.rms <= allowed_rms(x->s.type) * of) ||
 	       !(gap.most <= 60 * allowed_rms(x->s.type) * of);
@@ -557,10 +557,10 @@ static void bench_one(size_t b, size_t t, size_t heads, size_t kv, size_t d, enu
 		j.work = td_alloc(kn_cu_attn_work(a));
 		f = td_time(job_forward, &j, runs);
 		g = td_time(job_back, &j, runs);
-		printf("%2zu %6zu %5zu %5zu %3zu %4zu %4d  %-13s%-7s %9.3f %7.1f %9.3f %7.1f %8zu\n", b,
-		       t, mean, heads, kv, d, type, kn_cu_attn_name(a), ways[w].flags ? "fixed" : "",
-		       f * 1e3, flop / f * 1e-12, g * 1e3, 2.5 * flop / g * 1e-12,
-		       kn_cu_attn_work(a) >> 20);
+		printf("%2zu %6zu %5zu %5zu %3zu %4zu %4d  %-13s%-7s ", b, t, mean, heads, kv, d,
+		       type, kn_cu_attn_name(a), ways[w].flags ? "fixed" : "");
+		printf("%9.3f %7.1f %9.3f %7.1f %8zu\n", f * 1e3, flop / f * 1e-12, g * 1e3,
+		       2.5 * flop / g * 1e-12, kn_cu_attn_work(a) >> 20);
 		TD_CU(cudaFree(j.work));
 		kn_cu_attn_free(a);
 	}

@@ -46,7 +46,8 @@ static void names_are_cut_into_module_part_and_adapter(void **state)
 		  PREFIX "h.0.fc.bias", CK_PEFT_SAVED },
 		{ PREFIX "q.base_layer.bias", PREFIX "q.base_layer.bias", "", "",
 		  PREFIX "q.base_layer.bias", CK_PEFT_NONE },
-		{ "lora_Ab.weight", "lora_Ab.weight", "", "", PREFIX "lora_Ab.weight", CK_PEFT_NONE },
+		{ "lora_Ab.weight", "lora_Ab.weight", "", "", PREFIX "lora_Ab.weight",
+		  CK_PEFT_NONE },
 		{ "m.lora_Around.weight", "m.lora_Around.weight", "", "",
 		  PREFIX "m.lora_Around.weight", CK_PEFT_NONE },
 	};
@@ -73,8 +74,8 @@ static void other_methods_have_their_names(void **state)
 	static const char *const cases[][2] = {
 		{ PREFIX "q.hada_w1_a.default", "LoHa" }, { PREFIX "q.ia3_l.default", "IA3" },
 		{ PREFIX "q.lokr_w2.default", "LoKr" }, { PREFIX "q.lora_A.default", "AdaLoRA" },
-		{ PREFIX "q.lora_E.default", "AdaLoRA" }, { "prompt_encoder.default.embedding.weight",
-		  "a prompt encoder" },
+		{ PREFIX "q.lora_E.default", "AdaLoRA" },
+		{ "prompt_encoder.default.embedding.weight", "a prompt encoder" },
 	};
 
 	(void)state;
@@ -203,10 +204,10 @@ static void check_shape(const struct shape *s)
 	float *b = numbers(left * s->r, 3), *got = numbers(s->rows * s->cols, 4);
 	const struct t_part of_base[] = { { "m.weight", "F32", s->rows, s->cols, w }, { 0 } };
 	const struct t_part of_adapter[] = {
-		{ s->embedding ? PREFIX "m.lora_embedding_A" : PREFIX "m.lora_A.weight", "F32", s->r,
-		  right, a },
-		{ s->embedding ? PREFIX "m.lora_embedding_B" : PREFIX "m.lora_B.weight", "F32", left,
-		  s->r, b },
+		{ s->embedding ? PREFIX "m.lora_embedding_A" : PREFIX "m.lora_A.weight", "F32",
+		  s->r, right, a },
+		{ s->embedding ? PREFIX "m.lora_embedding_B" : PREFIX "m.lora_B.weight", "F32",
+		  left, s->r, b },
 		{ 0 },
 	};
 	struct t_st st;
