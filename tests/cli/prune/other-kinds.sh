@@ -1,14 +1,15 @@
 # A trainer's folders, native and universal steps, and names with odd characters.
 DS=$FIXTURES/deepspeed
 show() { zckpt prune "$@" 2>&1 | sed 's|; .* are free there|; ROOM are free there|' | awk '$1 == "STEP" { next } { $2 = $3 = ""; print }' | sed 's|  *| |g'; }
-mkdir -p out/checkpoint-2 out/checkpoint-3 out/checkpoint-4 out/checkpoint-5
+mkdir -p out/checkpoint-2 out/checkpoint-3 out/checkpoint-4
+cp -r "$FIXTURES/trainer/llama/ckpt" out/checkpoint-5
 cp -r "$DS/ds0.19.8-z2-bf16-w2-twotags/ckpt/global_step2" out/checkpoint-2
 cp -r "$DS/ds0.19.8-z2-bf16-w2/ckpt/global_step3" out/checkpoint-3
 cp -r "$DS/ds0.19.8-z2-bf16-w2-twotags/ckpt/global_step4" out/checkpoint-4
 for n in 2 3 4; do printf global_step$n > out/checkpoint-$n/latest; done
-zckpt convert -q "$DS/ds0.19.8-z2-bf16-w2/ckpt" out/checkpoint-5/model.safetensors
-cp "$FIXTURES/formats/torch/v2.6/views.pt" out/checkpoint-5/optimizer.pt
-echo '{"best_model_checkpoint": "/elsewhere/out/checkpoint-2"}' > out/checkpoint-5/trainer_state.json
+sed -e 's|"global_step": 3|"global_step": 5|' \
+	-e 's|"best_model_checkpoint": null|"best_model_checkpoint": "/elsewhere/out/checkpoint-2"|' \
+	"$FIXTURES/trainer/llama/ckpt/trainer_state.json" > out/checkpoint-5/trainer_state.json
 show --keep-last 1 out
 show --keep-last 4 --moments-last 1 --apply out
 ls out out/checkpoint-3; zckpt verify -q out/checkpoint-3; echo "exit $?"
