@@ -20,7 +20,7 @@ static struct {
 } want = { .round_robin = -1, .world = OPT_UNSET, .tp = OPT_UNSET,
 	   .pp = OPT_UNSET };
 
-#define FORMS "deepspeed|universal|native|dcp|fsdp-ranks|torch-training"
+#define FORMS "deepspeed|universal|native|dcp|fsdp-ranks|trainer|torch-training"
 
 /* --to: a form; a number was meant as one of ranks. */
 static int set_form(const struct opt_call *call, const struct opt *opt, const char *text)
