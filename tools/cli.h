@@ -118,6 +118,8 @@ extern const struct command cmd_audit, cmd_cat, cmd_commit, cmd_convert, cmd_dif
 int cli_parse(const struct command *cmd, int argc, char **argv);
 /* cli_meant.c: a wrong call, with the one that was probably meant (opt_call.unknown). */
 int cli_unknown_option(const struct opt_call *call, const char *word, const char *near);
+/* Whether 'name' is an option of another program (opt_call.is_meant). */
+int cli_is_meant(const struct opt_call *call, const char *name);
 /* 'all': with its rare options. */
 void cli_help(const struct command *cmd, int all, FILE *out);
 

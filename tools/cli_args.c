@@ -151,7 +151,7 @@ int cli_parse(const struct command *cmd, int argc, char **argv)
 {
 	const struct opt_call call = {
 		.tables = cmd->tables, .rest = &cli_args.rest, .wrong = wrong, .arg = cmd,
-		.unknown = cli_unknown_option,
+		.unknown = cli_unknown_option, .is_meant = cli_is_meant,
 	};
 
 	return opt_parse(&call, argc, argv);

@@ -25,10 +25,8 @@ static const struct meaning {
 	{ "base-model", NULL, "aux", "", NULL },
 	{ "config", "convert", "aux", "", "--aux DIR is the folder with config.json" },
 	{ "tokenizer", "convert", "aux", "", "--aux DIR is the folder with the tokenizer" },
-	{ "lora", "convert", "only trainable", NULL,
-	  "the weights of an adapter are the trainable ones" },
-	{ "adapter", "convert", "only trainable", NULL,
-	  "the weights of an adapter are the trainable ones" },
+	{ "lora", "convert", "to peft", NULL, "--to peft writes the adapter of a run" },
+	{ "adapter", "convert", "to peft", NULL, "--to peft writes the adapter of a run" },
 	{ "zero", NULL, "stage", "", NULL },
 	{ "zero-stage", NULL, "stage", "", NULL },
 	{ "last", NULL, "keep-last", "", NULL },
@@ -67,6 +65,11 @@ static const struct meaning *find(const struct opt_call *call, const struct comm
 			return m;
 	}
 	return NULL;
+}
+
+int cli_is_meant(const struct opt_call *call, const char *name)
+{
+	return find(call, call->arg, name) != NULL;
 }
 
 /* The call with '--OPTION' (NULL: nothing) in place of 'word', and 'before' at its value. */

@@ -216,7 +216,7 @@ static int parse_long(struct parse *p)
 	opt = find_long(p->call, name, &no);
 	if (!opt && *name)
 		opt = find_beginning(p->call, name, &no, &names);
-	if (!opt && names.n)
+	if (!opt && names.n && !(p->call->is_meant && p->call->is_meant(p->call, name)))
 		return ambiguous_option(p->call, name, &names);
 	if (!opt)
 		return unknown_option(p->call, p->argv[p->i], name);

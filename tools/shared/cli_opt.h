@@ -69,6 +69,8 @@ struct opt_call {
 	 * of the one that was probably meant, or NULL.
 	 */
 	int (*unknown)(const struct opt_call *call, const char *word, const char *near);
+	/* NULL, or: 'unknown' knows 'name', which several options begin with. */
+	int (*is_meant)(const struct opt_call *call, const char *name);
 };
 
 /* 0, or what 'wrong' returned. */
