@@ -374,7 +374,8 @@ static int fail_order(struct shard *s)
 			 "changes its ranks and stage", info.format);
 	} else if (lora_is_adapter(src)) {
 		snprintf(err.msg, sizeof(err.msg), "these are weights of an adapter, not of a "
-			 "whole model; merge it with PEFT first (docs/guide/lora.md)");
+			 "whole model; merge it first: zckpt convert --merge-lora BASE %s DST "
+			 "(docs/guide/lora.md)", out_word(src));
 	} else {
 		return -s->verb.err.code;
 	}
