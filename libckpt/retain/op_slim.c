@@ -274,9 +274,8 @@ static int check_source(struct slimming *s, struct ckpt_err *err)
 			     "be dropped", s->ck->ix.format);
 	if (!rc && s->ck->driver->is_step && !s->ck->driver->latest)
 		rc = ck_fail(err, CKPT_E_UNSUPPORTED, s->ck->ix.path, CKPT_NO_OFFSET,
-			     "a checkpoint of format %s has weights and moments in the same "
-			     "files; zckpt convert writes the weights alone",
-			     s->ck->ix.format);
+			     "slim does not rewrite a checkpoint of format %s; zckpt convert "
+			     "writes the weights alone", s->ck->ix.format);
 	if (!rc && s->files.tag && strchr(s->files.tag, '/'))
 		rc = ck_fail(err, CKPT_E_USAGE, s->files.tag, CKPT_NO_OFFSET,
 			     "the step is more than one folder below the path given; give the "
