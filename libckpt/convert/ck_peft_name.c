@@ -97,7 +97,7 @@ void ck_peft_name_parse(const char *name, struct ck_peft_name *out)
 	/* AdaLoRA's matrices are parameters themselves, without a ".weight" */
 	if ((out->part == CK_PEFT_A || out->part == CK_PEFT_B) && strcmp(out->rest, "weight")) {
 		out->part = CK_PEFT_OTHER;
-		out->method = "AdaLoRA";
+		out->method = *out->adapter ? "AdaLoRA" : "AdaLoRA or a LoRA that is not PEFT's";
 	}
 }
 

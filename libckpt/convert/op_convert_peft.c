@@ -28,8 +28,9 @@ static bool is_adapter(const struct ck_peft_name *p, const char *adapter)
 static int fail_method(const char *name, const struct ck_peft_name *p, struct ckpt_err *err)
 {
 	return ck_fail(err, CKPT_E_UNSUPPORTED, name, CKPT_NO_OFFSET,
-		       "this tensor is of %s, and zckpt knows LoRA alone; save and merge this "
-		       "adapter with PEFT itself", p->method);
+		       "this tensor is of %s, and zckpt knows PEFT's LoRA alone; save and merge "
+		       "this adapter with the program that trained it (--only trainable writes "
+		       "its tensors)", p->method);
 }
 
 /* "default, style" */

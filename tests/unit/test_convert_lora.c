@@ -75,6 +75,7 @@ static void other_methods_have_their_names(void **state)
 		{ PREFIX "q.hada_w1_a.default", "LoHa" }, { PREFIX "q.ia3_l.default", "IA3" },
 		{ PREFIX "q.lokr_w2.default", "LoKr" }, { PREFIX "q.lora_A.default", "AdaLoRA" },
 		{ PREFIX "q.lora_E.default", "AdaLoRA" },
+		{ "q.lora_A", "AdaLoRA or a LoRA that is not PEFT's" },
 		{ "prompt_encoder.default.embedding.weight", "a prompt encoder" },
 	};
 
