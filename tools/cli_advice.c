@@ -227,6 +227,7 @@ char *advice_next(const struct args *args, const char *path, struct ckpt *ck)
 {
 	struct ckpt_finding f;
 	struct ckpt_info info;
+	enum lora_run run;
 
 	if (args->meant)
 		path = args->meant;
@@ -243,8 +244,10 @@ char *advice_next(const struct args *args, const char *path, struct ckpt *ck)
 	if (lora_is_adapter(path))
 		return cli_format("PEFT loads it as it is; its names: zckpt inspect --names %s",
 				  out_word(path));
-	if (lora_is_run(ck))
-		return cli_format("the adapter for PEFT: %s", lora_call(path, "adapter"));
+	run = lora_run_of(ck);
+	if (run != LORA_RUN_NONE)
+		return cli_format("the adapter%s: %s", run == LORA_RUN_PEFT ? " for PEFT" : " alone",
+				  lora_call(run, path, "adapter"));
 	if (!strcmp(info.format, "safetensors"))
 		return cli_strdup("");	/* it is what convert would write */
 	return cli_format("weights as one file: zckpt convert %s model.safetensors",

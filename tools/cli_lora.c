@@ -80,24 +80,36 @@ char *lora_text(const char *path)
 	return text;
 }
 
-/* Names of the trained parameters, by what PEFT puts into them. */
-static int has_trained(const struct ckpt *ck, const char *part)
+/* PEFT has "lora_A.default.weight"; AdaLoRA and other programs a parameter that is "lora_A". */
+static int is_of_peft(const char *name)
 {
+	const size_t n = strlen(name);
+
+	return strstr(name, ".lora_embedding_A.") ||
+	       (strstr(name, ".lora_A.") && n > 7 && !strcmp(name + n - 7, ".weight"));
+}
+
+enum lora_run lora_run_of(const struct ckpt *ck)
+{
+	enum lora_run run = LORA_RUN_NONE;
 	struct ckpt_tensor_info t;
 
-	for (uint64_t i = 0; !ckpt_tensor_get(ck, i, &t, NULL); i++)
-		if (t.role == CKPT_ROLE_TRAINABLE && strstr(t.name, part))
-			return 1;
-	return 0;
+	for (uint64_t i = 0; !ckpt_tensor_get(ck, i, &t, NULL); i++) {
+		if (t.role != CKPT_ROLE_TRAINABLE)
+			continue;
+		if (is_of_peft(t.name))
+			return LORA_RUN_PEFT;
+		if (strstr(t.name, ".lora_A"))
+			run = LORA_RUN_OTHER;
+	}
+	return run;
 }
 
-int lora_is_run(const struct ckpt *ck)
+char *lora_call(enum lora_run run, const char *src, const char *dst)
 {
-	return has_trained(ck, ".lora_A");
-}
-
-char *lora_call(const char *src, const char *dst)
-{
-	return cli_format("zckpt convert --to peft --dtype bf16 %s %s", out_word(src),
-			  out_word(dst));
+	if (run == LORA_RUN_PEFT)
+		return cli_format("zckpt convert --to peft --dtype bf16 %s %s", out_word(src),
+				  out_word(dst));
+	return cli_format("zckpt convert --only trainable --dtype bf16 %s %s.safetensors",
+			  out_word(src), out_word(dst));
 }

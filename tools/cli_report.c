@@ -95,9 +95,9 @@ static void say_adapter(const struct outcome *outcome)
 	struct ckpt_info info;
 
 	ckpt_info_get(outcome->ck, &info);
-	if (!outcome->of_adapter && lora_is_run(outcome->ck))
+	if (!outcome->of_adapter && lora_run_of(outcome->ck) == LORA_RUN_PEFT)
 		cli_say("hint: these are weights of a LoRA run; PEFT loads the adapter from: %s",
-			lora_call(info.path, "my-adapter"));
+			lora_call(LORA_RUN_PEFT, info.path, "my-adapter"));
 }
 
 static void print_notes(const struct outcome *outcome)
