@@ -422,7 +422,7 @@ void tg_bench_kernels(void)
 	tg_free(&a);
 	make_ids();
 	b.qk = (struct kn_cu_qk){ ROWS, 4096, HEADS, KV_HEADS, DIM, QKV, HEADS * DIM,
-				  KV_HEADS * DIM, 1e-6f, KN_BF16 };
+				  KV_HEADS * DIM, 1e-6f, KN_BF16, NULL };
 	printf("  %-34s %9s %9s %8s %9s %8s %6s\n", "at Qwen3-8B's shapes, 8192 tokens", "MB",
 	       "us", "GB/s", "copy us", "GB/s", "ratio");
 	layer_lines();
