@@ -246,7 +246,8 @@ char *advice_next(const struct args *args, const char *path, struct ckpt *ck)
 				  out_word(path));
 	run = lora_run_of(ck);
 	if (run != LORA_RUN_NONE)
-		return cli_format("the adapter%s: %s", run == LORA_RUN_PEFT ? " for PEFT" : " alone",
+		return cli_format("the adapter%s: %s",
+				  run == LORA_RUN_PEFT ? " for PEFT" : " alone",
 				  lora_call(run, path, "adapter"));
 	if (!strcmp(info.format, "safetensors"))
 		return cli_strdup("");	/* it is what convert would write */

@@ -283,8 +283,8 @@ const struct opt zt_args_eval[] = {
 };
 const char *const zt_args_eval_has[] = {
 	"config", "micro-batch", "precision", "freeze", "lora", "lora-from", "device", "threads",
-	"timeout", "secret-file", "data-kind", "overlap", "pack", "pack-documents", "cut", "pad-id", "allow-other-model", "exact", "counters",
-	"quiet", "color", "local_rank", NULL,
+	"timeout", "secret-file", "data-kind", "overlap", "pack", "pack-documents", "cut",
+	"pad-id", "allow-other-model", "exact", "counters", "quiet", "color", "local_rank", NULL,
 };
 
 /* Of all calls: '-h --all' lists them, -h alone does not. */
