@@ -21,9 +21,10 @@
 #define EN_RUN_FACTS_KEY "ztrain_run"
 
 #define EN_RUN_FACTS 64
+#define EN_RUN_FACT_VALUE 168
 struct en_run_fact {
 	char key[40];		/* "hidden_size", "schedule.warmup" */
-	char value[168];
+	char value[EN_RUN_FACT_VALUE];
 };
 
 struct en_run_facts {

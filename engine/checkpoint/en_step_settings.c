@@ -1,6 +1,8 @@
 /* en_step_settings.c -- see en_step_settings.h: this engine's record first, then ds_config. */
 #include "engine/checkpoint/en_step_settings.h"
 
+#include <stdio.h>
+
 #include "engine/checkpoint/en_fingerprint.h"
 #include "engine/config/keys/en_settings.h"
 
@@ -21,10 +23,22 @@ static bool is_on(struct ckpt_values *v, const char *path)
 	return !ckpt_value_get(v, path, &on, NULL) && on.kind == CKPT_VALUE_BOOL && on.i;
 }
 
+static void take_fact(const struct en_run_facts *m, const char *key, char out[EN_RUN_FACT_VALUE])
+{
+	const char *value = en_run_facts_find(m, key);
+
+	snprintf(out, EN_RUN_FACT_VALUE, "%s", value ? value : "");
+}
+
 static void read_all(struct ckpt_values *v, struct en_step_settings *out)
 {
 	struct en_fingerprint f;
+	struct en_run_facts made;
 
+	if (en_run_facts_read(&made, v)) {
+		take_fact(&made, "lora", out->lora);
+		take_fact(&made, "freeze", out->freeze);
+	}
 	out->stage = whole(v, "ds_config.zero_optimization.stage", 3);
 	out->rows = whole(v, "ds_config.train_micro_batch_size_per_gpu", MOST_ROWS);
 	out->precision = is_on(v, "ds_config.bf16.enabled") ? EN_BF16 :

@@ -7,10 +7,14 @@
 
 #include <ckpt.h>
 
+#include "engine/checkpoint/en_run_facts.h"
+
 struct en_step_settings {
 	int64_t rows, tokens;	/* of a micro-batch; 0 = the step does not say */
 	int precision;		/* enum en_precision, 0 likewise */
 	int64_t stage;		/* of ZeRO; 0 likewise */
+	/* Adapters and frozen patterns, as --lora and --freeze take them; "" likewise. */
+	char lora[EN_RUN_FACT_VALUE], freeze[EN_RUN_FACT_VALUE];
 };
 
 /*

@@ -32,11 +32,25 @@ static int find_config(struct zt_program *p, const char *tag, struct ckpt_err *e
 	return -CKPT_E_NOTFOUND;
 }
 
+/* What the run trained: its adapters are part of the model. */
+static void take_trained(struct zt_program *p)
+{
+	struct zt_args *a = &p->args;
+
+	if (a->lora || a->lora_from || a->freeze.n)
+		return;
+	if (*p->step.lora)
+		a->lora = p->step.lora;
+	for (char *pattern = strtok(p->step.freeze, " "); pattern; pattern = strtok(NULL, " "))
+		words_add(&a->freeze, pattern);
+}
+
 /* What neither an option nor --config says is as in the run that saved the step. */
 static void take_settings(struct zt_program *p)
 {
 	struct zt_args *a = &p->args;
 
+	take_trained(p);
 	if (!a->seq)
 		a->seq = p->step.tokens;
 	if (!a->config && !a->micro_batch)

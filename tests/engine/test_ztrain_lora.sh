@@ -127,6 +127,13 @@ if cmp one.peft/adapter_model.safetensors two.peft/adapter_model.safetensors > s
 else
 	bad 'weights with adapters begin with others'
 fi
+# ztrain eval finds in the step what the run trained.
+rm -rf both
+train both qwen25 fp32 1 0 --steps 1 --lora r=4,alpha=8 --freeze '*layers.0.*norm*' || bad 'adapters, norms frozen'
+for run in base both; do
+	"$ztrain" eval "$run" --data "$models/../train/data.safetensors" --eval-rows 2 > said 2>&1 &&
+		grep -q '^eval loss' said && good || bad "ztrain eval of the run $run"
+done
 again 'another rank' 'this run has r=2,alpha=8,target=q_proj+v_proj' --lora r=2,alpha=8
 again 'more is frozen' '--freeze: the step was trained with none, this run has *embed*' --lora r=4,alpha=8 --freeze '*embed*'
 refused 'nothing is left' 'leaves nothing to train: all' --model "$models/qwen25" --freeze '*'
