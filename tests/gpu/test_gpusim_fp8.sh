@@ -6,6 +6,7 @@
 #
 #   bits     with --reduction tree: 1 and 2 ranks, stages 0 to 3, recomputed, all kept: the same bits
 #   near     losses are near those of bf16, and not the same; no product in 8 bits where none fits
+#   adapters fp8 of frozen matrices: the same bits at other ranks and stages, near bf16; joined and apart
 #   resumed  the recipe is in the step, and a resumed run with another one says so
 #   refused  CPU ranks and fp32
 set -u
@@ -70,6 +71,26 @@ mv steps want
 train 1 2 4 fits.json --random --steps 6 --fp8 || bad '--fp8 alone'
 grep -q "linear layers in fp8 (tensorwise)," said && good || bad 'the recipe is not named'
 near 0.02 && good || { bad 'far from bf16, or equal to it'; diff want steps; }
+
+# ---- adapters
+for lora in r=4,alpha=8,target=all-linear r=4,alpha=8,target=q_proj+up_proj; do
+	train 1 0 4 fits.json --random --steps 4 --reduction tree --lora $lora || bad "bf16, $lora"
+	mv steps want
+	train 1 0 4 fits.json --random --steps 4 --reduction tree --lora $lora --fp8 || bad "fp8, $lora"
+	near 0.02 && good || { bad "far from bf16, or equal to it: $lora"; diff want steps; }
+	mv steps want
+	for how in '2 2 2' '2 3 2' '1 1 4 --recompute' '2 2 2 --keep-all'; do
+		# shellcheck disable=SC2086
+		set -- $how
+		FAKE_GPU_SEED=$RANDOM train "$1" "$2" "$3" fits.json --random --steps 4 --reduction tree \
+			--lora $lora --fp8 ${4:-} || bad "$lora: $how"
+		same "$lora: $how"
+	done
+done
+train 1 0 4 fits.json --random --steps 2 --fp8 --freeze '*layers.1.*proj*' &&
+	bad 'layers that are not alike are taken' || good
+grep -q 'fp8 needs layers that are alike' said && good || bad 'layers that are not alike: no reason'
+
 train 1 2 4 odd.json --random --steps 3 || bad 'bf16, no shape that fits'
 mv steps want
 train 1 2 4 odd.json --random --steps 3 --fp8 || bad 'no shape that fits'

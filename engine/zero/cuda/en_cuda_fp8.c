@@ -6,6 +6,8 @@
  * their room; those of matrices stay for the whole step where several micro-batches use them.
  * What does not fit the products of 8-bit numbers is left to those of 16 bits.
  */
+#include <string.h>
+
 #include "engine/zero/cuda/en_cuda_priv.h"
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
@@ -142,6 +144,17 @@ static int take_memory(struct en_cuda_fp8 *f, struct en_cuda *c, struct ckpt_err
 	return rc ? rc : en_cuda_new(c, EN_MEM_WORK, layers * sizeof(*f->wscale), &f->wscale, err);
 }
 
+/* Each layer has its parameters at the same places as the first. */
+static bool is_uniform(const struct en_model *m)
+{
+	const struct en_block *first = &m->block[1];
+
+	for (uint32_t i = 2; i <= m->config.layers; i++)
+		if (memcmp(m->block[i].at, first->at, sizeof(first->at)) != 0)
+			return false;
+	return true;
+}
+
 int en_cuda_fp8_new(struct en_cuda *c, struct ckpt_err *err)
 {
 	struct en_cuda_fp8 *f;
@@ -153,11 +166,11 @@ int en_cuda_fp8_new(struct en_cuda *c, struct ckpt_err *err)
 		return ck_fail(err, CKPT_E_UNSUPPORTED, "GPU", CKPT_NO_OFFSET,
 			       "--fp8 needs bf16 or fp16, and the precision is fp32; give "
 			       "--precision bf16");
-	for (uint32_t i = 0; i < c->z.model->nblocks; i++)
-		if (c->z.model->block[i].frozen)
-			return ck_fail(err, CKPT_E_UNSUPPORTED, "GPU", CKPT_NO_OFFSET,
-				       "--fp8 is for runs that train all parameters, and --lora or "
-				       "--freeze freezes some; give one of the two");
+	if (!is_uniform(c->z.model))
+		return ck_fail(err, CKPT_E_UNSUPPORTED, "GPU", CKPT_NO_OFFSET,
+			       "--fp8 needs layers that are alike, and --freeze freezes other "
+			       "parameters in some; freeze the same in all layers, or leave out "
+			       "one of the two options");
 	f = c->fp8 = ck_zalloc(sizeof(*f));
 	if (!f)
 		return ck_fail_nomem(err, "scales", sizeof(*f));
@@ -166,7 +179,8 @@ int en_cuda_fp8_new(struct en_cuda *c, struct ckpt_err *err)
 		return ck_fail_nomem(err, "scales", c->z.model->config.layers);
 	f->stale = true;
 	f->back = c->cuda.fp8 == EN_CUDA_FP8_TENSORWISE_FAST ? KN_CU_FP8_FAST : 0;
-	f->wgrad = c->cuda.fp8 != EN_CUDA_FP8_TENSORWISE_GW_HP;
+	/* beside frozen matrices those of the others are in 16 bits */
+	f->wgrad = c->cuda.fp8 != EN_CUDA_FP8_TENSORWISE_GW_HP && !c->z.model->block[1].frozen;
 	f->stays = en_cuda_is_whole(c) && (c->z.opts.micro_batches > 1 || en_cuda_keeps_all(c));
 	take_shapes(f, c);
 	rc = take_kept(f, c, err);
@@ -222,13 +236,14 @@ void en_cuda_fp8_layer(struct en_cuda *c, uint32_t layer, const void *params, co
 
 /* ---- copies of 8 bits ---- */
 
-/* Of the matrix at w (or whose gradient is there), or NONE. */
-static int find(const struct en_cuda *c, const void *p, const void *of, enum kn_type type)
+/* Of the matrix at w (or whose gradient is there) with 'out' rows, or NONE. */
+static int find(const struct en_cuda *c, const void *p, const void *of, size_t out,
+		enum kn_type type)
 {
 	const struct en_cuda_fp8 *f = c->fp8;
 
 	for (int i = 0; f && p && of && i < MATRICES; i++)
-		if (f->matrix[i].out &&
+		if (f->matrix[i].out == out &&
 		    p == en_cuda_at_const(of, c->z.model->block[1].at[f->matrix[i].slot], type))
 			return i;
 	return NONE;
@@ -373,7 +388,8 @@ static int get_grad(struct en_cuda *c, int i, const void *dy, size_t ld, size_t 
 
 bool en_cuda_fp8_forward(struct en_cuda *c, const struct en_cuda_linear *l, int *rc_out)
 {
-	const int i = find(c, l->w, c->fp8 ? c->fp8->params : NULL, c->z.opts.type);
+	const int i = find(c, l->w, c->fp8 ? c->fp8->params : NULL, l->out,
+			   c->z.opts.type);
 	const struct kn_cu_mm8 mm = {
 		.flags = KN_CU_FP8_FAST | (l->add ? KN_GEMM_ADD : 0), .m = l->n, .n = l->out,
 		.k = l->in, .ldc = l->ld, .ldd = l->ld, .a = KN_E4M3, .b = KN_E4M3,
@@ -402,7 +418,8 @@ static bool has_wgrad(const struct en_cuda_fp8 *f, const struct en_cuda_linear *
 
 bool en_cuda_fp8_input(struct en_cuda *c, const struct en_cuda_linear *l, int *rc_out)
 {
-	const int i = find(c, l->w, c->fp8 ? c->fp8->params : NULL, c->z.opts.type);
+	const int i = find(c, l->w, c->fp8 ? c->fp8->params : NULL, l->out,
+			   c->z.opts.type);
 	const struct kn_cu_mm8 mm = {
 		.flags = (c->fp8 ? c->fp8->back : 0) | (l->add ? KN_GEMM_ADD : 0), .m = l->n,
 		.n = l->in, .k = l->out, .ldc = l->in, .ldd = l->in, .a = KN_E5M2, .b = KN_E4M3,
@@ -424,7 +441,8 @@ bool en_cuda_fp8_input(struct en_cuda *c, const struct en_cuda_linear *l, int *r
 
 bool en_cuda_fp8_weight(struct en_cuda *c, const struct en_cuda_linear *l, int *rc_out)
 {
-	const int i = find(c, l->d, c->fp8 ? c->fp8->grads : NULL, c->z.opts.wire);
+	const int i = find(c, l->d, c->fp8 ? c->fp8->grads : NULL, l->out,
+			   c->z.opts.wire);
 	const struct kn_cu_mm8 mm = {
 		.flags = c->fp8 ? c->fp8->back : 0, .m = l->out, .n = l->in, .k = l->n,
 		.ldd = l->in, .a = KN_E5M2, .b = KN_E4M3, .out = c->z.opts.wire,
