@@ -61,6 +61,7 @@ static void documents_of_a_row_are_told_apart(void **state)
 		assert_int_equal(en_source_open(&src, path, &opts, NULL), 0);
 		expect_row(src, 0, "1 2 3 4 5 0 | 1 2 -100 4 5 -100 | 0 0 2 2 2 5");
 		en_source_close(src);
+		free(path);
 	}
 	path = te_put("b.jsonl", padded, sizeof(padded) - 1);
 	assert_int_equal(en_source_open(&src, path, &opts, NULL), 0);
@@ -70,6 +71,7 @@ static void documents_of_a_row_are_told_apart(void **state)
 	/* labels that the data states are taken as they are */
 	expect_row(src, 3, "6 7 8 0 0 0 | 6 7 8 -100 -100 -100 | 0 0 2 3 3 3");
 	en_source_close(src);
+	free(path);
 }
 
 /* Whole lines, first fit; the first label of each counts as nothing. */
@@ -98,6 +100,7 @@ static void documents_are_packed_whole(void **state)
 	expect_row(src, 2, "5 5 5 5 5 | -100 5 5 5 5 | 0 0 0 0 0");
 	expect_row(src, 3, "6 0 0 0 0 | -100 -100 -100 -100 -100 | 0 1 1 1 1");
 	en_source_close(src);
+	free(path);
 }
 
 /* Every document once, none cut apart, rows never too long, over many more rows than are open. */
