@@ -203,13 +203,6 @@ if [ -x "$ZTRAIN" ] && [ -d "$ZCKPT_FIXTURES/model" ]; then
 	part "ztrain started by torchrun and deepspeed" \
 		"$here/launchers.sh" "$ZTRAIN" "$ZCKPT_FIXTURES" "$(dirname "$python")"
 fi
-# PEFT is not of the environment: in a folder beside it; without it the part says so
-peft=$ZCKPT_VENV-peft
-if [ -x "$ZTRAIN" ] && [ ! -f "$peft/.made" ]; then
-	"$python" -m pip install -q --disable-pip-version-check --retries 2 --timeout 60 \
-		--no-deps --target "$peft" accelerate==1.15.0 peft==0.21.2 \
-		>"$scratch/log" 2>&1 && : >"$peft/.made"
-fi
 if [ -x "$ZTRAIN" ] && [ -d "$ZCKPT_FIXTURES/model" ]; then
 	part "adapters and frozen parameters of ztrain, by PEFT, transformers and DeepSpeed" \
 		env PYTHONPATH="$peft" "$python" "$here/ztrain_lora.py" --ztrain "$ZTRAIN" \
