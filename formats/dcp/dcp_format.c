@@ -171,16 +171,7 @@ static int dcp_index(const struct ck_input *in, struct ck_index *ix, struct ck_f
 
 static int probe(const struct ck_input *in)
 {
-	const struct ck_format *kind;
-	bool named;
-	int rc;
-
-	if (!in->is_dir)
-		return 0;
-	if (holds(&in->tree))
-		return 65;
-	rc = ck_step_chosen_kind(in, &kind, &named);
-	return rc ? rc : kind == &ck_format_dcp ? 58 : 0;
+	return ck_step_bid(in, &ck_format_dcp, 65, 58);
 }
 
 const struct ck_format ck_format_dcp = {

@@ -188,16 +188,7 @@ static int rk_index(const struct ck_input *in, struct ck_index *ix, struct ck_fi
 
 static int probe(const struct ck_input *in)
 {
-	const struct ck_format *kind;
-	bool named;
-	int rc;
-
-	if (!in->is_dir)
-		return 0;
-	if (holds(&in->tree))
-		return 64;
-	rc = ck_step_chosen_kind(in, &kind, &named);
-	return rc ? rc : kind == &ck_format_fsdp_ranks ? 57 : 0;
+	return ck_step_bid(in, &ck_format_fsdp_ranks, 64, 57);
 }
 
 const struct ck_format ck_format_fsdp_ranks = {

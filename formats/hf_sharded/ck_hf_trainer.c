@@ -401,16 +401,7 @@ static bool is_part(const char *name, bool is_dir)
 
 static int probe(const struct ck_input *in)
 {
-	const struct ck_format *kind;
-	bool named;
-	int rc;
-
-	if (!in->is_dir)
-		return 0;
-	if (holds(&in->tree))
-		return 63;
-	rc = ck_step_chosen_kind(in, &kind, &named);
-	return rc ? rc : kind == &ck_format_trainer ? 59 : 0;
+	return ck_step_bid(in, &ck_format_trainer, 63, 59);
 }
 
 const struct ck_format ck_format_trainer = {

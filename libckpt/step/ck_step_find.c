@@ -336,3 +336,17 @@ int ck_step_convert(const struct ck_format *source, const struct ck_input *in,
 	ck_findings_release(&again);
 	return rc;
 }
+
+int ck_step_bid(const struct ck_input *in, const struct ck_format *format, int sure, int chosen)
+{
+	const struct ck_format *kind;
+	bool named;
+	int rc;
+
+	if (!in->is_dir)
+		return 0;
+	if (format->holds(&in->tree))
+		return sure;
+	rc = ck_step_chosen_kind(in, &kind, &named);
+	return rc ? rc : kind == format ? chosen : 0;
+}

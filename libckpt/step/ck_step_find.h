@@ -88,6 +88,11 @@ int ck_step_find(struct ck_step_finder *fd, struct ck_index *ix, struct ck_step_
 /* For probes: its driver, NULL without one; 'named': by --tag or 'latest'. */
 int ck_step_chosen_kind(const struct ck_input *in, const struct ck_format **kind_out,
 			bool *named_out);
+/*
+ * A probe's bid for 'format': 'sure' on a folder that is one, 'chosen' on a root whose chosen step
+ * is of it; else 0, or a failure.
+ */
+int ck_step_bid(const struct ck_input *in, const struct ck_format *format, int sure, int chosen);
 
 /* What the folder at 'path' is to steps; a trainer's folder keeps some. */
 int ck_step_look(const struct ck_formats *formats, const char *path,
