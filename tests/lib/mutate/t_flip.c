@@ -46,9 +46,12 @@ long t_flip_count(int argc, char **argv, long few, long more)
 
 uint64_t t_flip_seed(size_t number)
 {
-	const char *seed = getenv("ZCKPT_SEED");
+	const char *text = getenv("ZCKPT_SEED");
+	uint64_t seed = text && *text ? strtoull(text, NULL, 0) : 1;
 
-	return (seed ? strtoull(seed, NULL, 0) : 1) * 0x9e3779b97f4a7c15u + number;
+	/* Drawn twice: seeds in steps of one would give series that overlap. */
+	seed = t_draw(&seed) + number;
+	return t_draw(&seed);
 }
 
 enum ckpt_severity t_flip_found(const char *path, const char *tag,
