@@ -40,6 +40,7 @@ def number(v):
 
 def tag_of(key):
     known = {"seconds": "perf/seconds_per_step", "tokens_per_second": "perf/tokens_per_second",
+             "samples_per_hour": "perf/samples_per_hour", "seconds_left": "perf/seconds_left",
              "memory_bytes": "memory/counted", "learning_rate": "train/lr"}
     if key in known:
         return known[key]
