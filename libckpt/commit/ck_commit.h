@@ -66,7 +66,8 @@ int ck_commit_announce(const struct ck_commit *c, struct ck_record *rec, const c
 		       bool sync, struct ckpt_err *err);
 /*
  * Go on where a killed process stopped in ck_commit_place(); 'seen' is what the locked record of
- * part 0 says, NULL if there is none.  '*placed_out': the result stands at dst.
+ * part 0 says, NULL if there is none.  '*placed_out': the result stands at dst.  The caller has the
+ * folder's lock.
  */
 int ck_commit_tidy(const struct ck_commit *c, const struct ck_record_seen *seen,
 		   enum ckpt_sync sync, ck_is_ours_fn *is_ours, bool *placed_out,
@@ -84,15 +85,19 @@ int ck_commit_drop_all(const struct ck_commit *c, ck_commit_may_go *may_go, void
 
 /*
  * Keep other parts from beginning or giving up until ck_commit_unlock(); '*lock_out' is -1 where
- * there are no locks.  CKPT_E_BUSY if a process has had it for all of c->lock_ms: it is held for
- * moments only, so that one is stopped, or its disk hangs.  Nothing is done then.
+ * there are no locks.  CKPT_E_NOTFOUND: there is no folder, so nothing is locked: one that is made
+ * afterwards is another process's.  CKPT_E_BUSY if a process has had it for all of c->lock_ms: it
+ * is held for moments only, so that one is stopped, or its disk hangs.  Nothing is done then.
  */
 int ck_commit_lock(const struct ck_commit *c, int *lock_out, struct ckpt_err *err);
 /*
- * The same without waiting; false: another process has it.  The folder that is locked is the one
- * at this path: one that was removed or replaced meanwhile is opened again.
+ * The same without waiting, also where there is no folder; false: another process has it.  The
+ * folder that is locked is the one at this path: one that was removed or replaced meanwhile is
+ * opened again.
  */
 bool ck_commit_try_lock(const struct ck_commit *c, int *lock_out);
+/* An empty partial folder, which no other process has locked, is removed. */
+void ck_commit_remove_empty(const struct ck_commit *c);
 void ck_commit_unlock(int lock);
 
 #endif

@@ -303,23 +303,34 @@ static int move_in_again(struct ck_stage *stage, struct ckpt_err *err)
 	return rc;
 }
 
+/* Parts that begin at once must not find the record of part 0 locked by this look. */
+static int tidy_what_is_there(struct ck_stage *stage, struct ckpt_err *err)
+{
+	struct ckpt_err inner = { 0 };
+	int lock, rc = ck_commit_lock(&stage->paths, &lock, &inner);
+
+	if (rc == -CKPT_E_NOTFOUND)
+		return 0;
+	if (!rc)
+		rc = tidy_after_kill(stage, &inner);
+	ck_commit_unlock(lock);
+	if (rc && err && !err->code)
+		*err = inner;
+	return rc;
+}
+
 static int begin(struct ck_stage *stage, struct ckpt_err *err)
 {
 	const struct ck_stage_opts *o = &stage->opts;
-	/* Parts that begin at once must not find the record of part 0 locked by this look. */
-	int lock, rc = ck_fs_check_above(stage->paths.parent, err);
+	int rc = ck_fs_check_above(stage->paths.parent, err);
 
 	if (!rc)
-		rc = ck_commit_lock(&stage->paths, &lock, err);
-	if (rc)
-		return rc;
-	rc = tidy_after_kill(stage, err);
-	ck_commit_unlock(lock);
+		rc = tidy_what_is_there(stage, err);
 	if (rc || stage->done)
 		return rc;
 	rc = check_dst(stage, err);
 	if (rc == -CKPT_E_EXISTS && o->nparts == 1)
-		ck_sys.rmdir(stage->paths.partial);	/* emptied by one that was killed then */
+		ck_commit_remove_empty(&stage->paths);	/* emptied by one that was killed then */
 	if (!rc)
 		rc = check_space(stage, err);
 	if (!rc && o->restart && o->nparts == 1)
@@ -339,16 +350,17 @@ static bool holds_old(const struct ck_stage *stage)
 }
 
 /* What we made goes; what a killed run, or another one at work, has there stays. */
-static void give_way(const struct ck_stage *stage, int rc)
+static void give_way(struct ck_stage *stage)
 {
-	if (stage->made && stage->opts.nparts == 1 && rc == -CKPT_E_BUSY)
+	if (stage->made && stage->opts.nparts == 1) {
+		ck_record_close(stage->rec);
+		stage->rec = NULL;
 		ck_commit_drop_all(&stage->paths, NULL, NULL, NULL);
-	else if (stage->made && stage->opts.nparts == 1)
-		ck_fs_remove_tree(stage->paths.partial, NULL);
-	else if (stage->rec && ck_record_is_new(stage->rec) && !holds_old(stage))
+	} else if (stage->rec && ck_record_is_new(stage->rec) && !holds_old(stage)) {
 		ck_commit_drop_part(&stage->paths, stage->opts.part);
-	else if (stage->made)
-		ck_sys.rmdir(stage->paths.partial);
+	} else if (stage->made) {
+		ck_commit_remove_empty(&stage->paths);
+	}
 	ck_fs_remove_made(stage->paths.parent, stage->made_above);
 }
 
@@ -375,7 +387,7 @@ int ck_stage_begin(const struct ck_stage_opts *opts, struct ck_stage **stage_out
 		*stage_out = stage;
 		return 0;
 	}
-	give_way(stage, rc);
+	give_way(stage);
 	ck_stage_close(stage);
 	return rc;
 }
@@ -498,6 +510,17 @@ void ck_stage_close(struct ck_stage *stage)
 	ck_free(stage);
 }
 
+/* Its only part, whose record this process has. */
+static void remove_partial(const struct ck_stage *stage)
+{
+	int lock;
+
+	if (ck_commit_lock(&stage->paths, &lock, NULL))
+		return;
+	ck_fs_remove_tree(stage->paths.partial, NULL);
+	ck_commit_unlock(lock);
+}
+
 void ck_stage_abort(struct ck_stage *stage)
 {
 	if (!stage)
@@ -506,7 +529,7 @@ void ck_stage_abort(struct ck_stage *stage)
 		if (holds_old(stage))
 			;	/* all there is of it; the next run puts it back */
 		else if (stage->opts.nparts == 1)
-			ck_fs_remove_tree(stage->paths.partial, NULL);
+			remove_partial(stage);
 		else
 			ck_commit_drop_part(&stage->paths, stage->opts.part);
 		ck_fs_remove_made(stage->paths.parent, stage->made_above);

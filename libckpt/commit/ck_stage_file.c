@@ -156,6 +156,8 @@ int ck_stage_file(struct ck_stage *stage, const char *name, uint64_t bytes,
 	rc = ck_fdpool_pin(stage->pool, &f->pooled, err);
 	if (rc)
 		return rc;
+	f->made = true;
+	f->pooled.flags &= ~O_CREAT;	/* opened again, it must be there */
 	rc = preallocate(f, bytes, plain, err);
 	ck_fdpool_unpin(stage->pool, &f->pooled);
 	if (!rc)
@@ -268,6 +270,25 @@ static int sync_file(struct ck_stage *stage, struct stage_file *f, struct ckpt_e
 	return ck_fdpool_close(stage->pool, &f->pooled, err);
 }
 
+/* What another process removed is written for nothing, even where a file has its name again. */
+static int check_is_there(const struct stage_file *f, struct ckpt_err *err)
+{
+	struct stat named, open;
+
+	if (!f->made)
+		return 0;
+	if (ck_sys.stat(f->path, &named)) {
+		if (errno != ENOENT)
+			return ck_fail_sys(err, errno, "stat", f->path);
+	} else if (f->pooled.fd < 0 || (!ck_sys.fstat(f->pooled.fd, &open) &&
+					named.st_ino == open.st_ino)) {
+		return 0;
+	}
+	return ck_fail(err, CKPT_E_INCOMPLETE, f->path, CKPT_NO_OFFSET,
+		       "another process removed this file while it was written, so the result "
+		       "is incomplete and was not put into place");
+}
+
 /*
  * Contents first: the end entry must not say more than the disk has.  The names as well, since a
  * committer looks at no byte of a part that has ended, and a file whose name is lost would be made
@@ -278,9 +299,11 @@ int ck_stage_flush(struct ck_stage *stage, struct ckpt_err *err)
 	const bool sync = stage->opts.sync != CKPT_SYNC_NONE;
 	int rc = 0;
 
-	for (uint64_t i = 0; !rc && i < stage->nfiles; i++)
-		if (stage->file[i]->touched)
+	for (uint64_t i = 0; !rc && i < stage->nfiles; i++) {
+		rc = check_is_there(stage->file[i], err);
+		if (!rc && stage->file[i]->touched)
 			rc = sync_file(stage, stage->file[i], err);
+	}
 	if (!rc && sync)
 		rc = ck_fs_sync_tree(stage->paths.data, CK_SYNCED_NAMES, err);
 	if (!rc && sync)

@@ -16,6 +16,7 @@ struct stage_file {
 	struct ck_pooled pooled;
 	char *path;
 	_Atomic bool touched;	/* by this part */
+	bool made;		/* by this part: its name must stay */
 	uint8_t *map;		/* of the first 'mapped' bytes; NULL: none, or not yet */
 	uint64_t mapped;
 	bool no_map;		/* and never */

@@ -2,6 +2,7 @@
  * sv_end.c -- the end of a save: literals and the record of this rank; rank 0 waits for the
  * others, joins, and puts the step into its place.
  */
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -396,6 +397,43 @@ static int plan_all(struct sv_save *s, const struct sv_part *part, struct ck_pla
 
 /* ---- rank 0: the step ---- */
 
+/* A file that another process removed must not be missing from a step that looks whole. */
+static int check_file(const struct sv_save *s, const char *name, uint64_t bytes,
+		      struct ckpt_err *err)
+{
+	char *path = ck_fs_join(ck_stage_paths(s->stage)->data, name);
+	struct stat st;
+	int rc = 0;
+
+	if (!path)
+		return ck_fail_nomem(err, "a file name", strlen(name));
+	if (ck_sys.stat(path, &st))
+		rc = errno != ENOENT ? ck_fail_sys(err, errno, "stat", path) :
+		     ck_fail(err, CKPT_E_INCOMPLETE, path, CKPT_NO_OFFSET,
+			     "the file is missing, although every rank has ended: another "
+			     "process removed it, so the step was not saved");
+	else if ((uint64_t)st.st_size != bytes)
+		rc = ck_fail(err, CKPT_E_INCOMPLETE, path, CKPT_NO_OFFSET,
+			     "the file has %" PRIu64 " bytes instead of %" PRIu64 ", although "
+			     "every rank has ended: another process removed or changed it, so the "
+			     "step was not saved", (uint64_t)st.st_size, bytes);
+	ck_free(path);
+	return rc;
+}
+
+static int check_files(const struct sv_save *s, const struct ck_plan *plan, struct ckpt_err *err)
+{
+	int rc = 0;
+
+	for (uint32_t i = 0; !rc && i < plan->nfiles; i++) {
+		const char *name = ck_sv_spec_local(&s->spec, plan->file[i].name);
+
+		if (name && (!s->spec.local || ck_sv_is_mine(s, i)))
+			rc = check_file(s, name, plan->file[i].bytes, err);
+	}
+	return rc;
+}
+
 static void count_files(struct sv_save *s, const struct ck_plan *plan)
 {
 	for (uint64_t i = 0; i < plan->nfiles; i++) {
@@ -426,6 +464,8 @@ static int join(struct sv_save *s, struct sv_part *part, struct ckpt_err *err)
 		j.refs = &refs;
 		j.stage_file = file;
 	}
+	if (!rc)
+		rc = check_files(s, j.plan, err);
 	if (!rc)
 		rc = ck_sv_join(&j, err);
 	if (!rc)
