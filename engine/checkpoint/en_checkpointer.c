@@ -1,5 +1,6 @@
 /* en_checkpointer.c -- see en_checkpointer.h: the saving half. */
 #include "engine/checkpoint/en_checkpointer_priv.h"
+#include "engine/checkpoint/en_export_priv.h"
 
 #include <errno.h>
 #include <sched.h>
@@ -212,6 +213,13 @@ static int take_config(struct en_checkpointer *k, struct ckpt_err *err)
 	       ck_file_read(path, MOST_CONFIG, &k->config, &len, err);
 }
 
+/* Of adapters each step has PEFT's file, as an export has; rank 0 writes it. */
+static int take_adapter(struct en_checkpointer *k, struct ckpt_err *err)
+{
+	return k->comm->rank || !k->model->lora.r ? 0 :
+	       en_export_adapter_config(k->model, k->opts.beside, &k->adapter, err);
+}
+
 int en_checkpointer_new(const struct en_model *model, struct en_zero *z, struct en_comm *comm,
 			const struct en_checkpointer_opts *opts,
 			struct en_checkpointer **checkpointer_out, struct ckpt_err *err)
@@ -231,6 +239,8 @@ int en_checkpointer_new(const struct en_model *model, struct en_zero *z, struct 
 	k->comm = comm;
 	k->opts = *opts;
 	rc = take_config(k, err);
+	if (!rc)
+		rc = take_adapter(k, err);
 	if (!rc)
 		rc = choose_threads(k, err);
 	if (!rc)
@@ -275,6 +285,7 @@ void en_checkpointer_free(struct en_checkpointer *k)
 	ck_free(k->last);
 	ck_free(k->own);
 	ck_free(k->config);
+	ck_free(k->adapter);
 	ck_free(k);
 }
 

@@ -45,7 +45,8 @@ struct en_checkpointer_opts {
 	uint32_t threads;	/* that write, 1 to 64; 0 = by the cores that are left, at most 8 */
 	uint32_t busy;		/* threads of this rank that compute */
 	bool no_frozen;		/* steps are without frozen parameters */
-	const char *beside;	/* model folder or config.json to copy into each step; or NULL */
+	const char *beside;	/* model folder or config.json to copy into each step, and the
+				 * base of adapters by name; or NULL */
 };
 
 struct en_checkpointer;

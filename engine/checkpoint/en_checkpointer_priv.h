@@ -32,6 +32,7 @@ struct en_checkpointer {
 	float *room;		/* if the state is not in our memory, nor copied aside */
 	struct en_checkpointer_step step;
 	char *config;		/* text of config.json where that alone is the model; or NULL */
+	char *adapter;		/* of adapter_config.json, if adapters are trained; or NULL */
 	char *last;		/* tag of the last save that succeeded, whose frozen files are
 				 * linked; or NULL */
 	bool open;		/* a save was committed and not waited for */

@@ -32,6 +32,7 @@ static int begin(struct en_checkpointer *k, struct ckpt_err *err)
 		.frozen_from = native && k->last && strcmp(k->last, s->tag) ? k->last : NULL,
 		.flags = s->replaces ? CKPT_SAVE_FORCE : 0,
 		.config_json = k->config, .aux_dir = k->config ? NULL : k->opts.beside,
+		.adapter_json = k->adapter,
 	};
 	struct ckpt_err inner = { 0 };
 	int rc;

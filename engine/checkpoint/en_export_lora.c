@@ -177,7 +177,7 @@ static int add_quoted(struct ck_buf *out, const char *text, struct ckpt_err *err
 }
 
 /* The keys that decide, and those that PEFT would miss; what it adds later has its default. */
-static int config(const struct en_model *m, const char *base, struct ck_buf *out,
+static int add_config(const struct en_model *m, const char *base, struct ck_buf *out,
 		  struct ckpt_err *err)
 {
 	char alpha[EN_DOUBLE_TEXT];
@@ -190,7 +190,7 @@ static int config(const struct en_model *m, const char *base, struct ck_buf *out
 	if (m->lora.alpha < 1e9 && m->lora.alpha == (double)(int64_t)m->lora.alpha)
 		snprintf(alpha, sizeof(alpha), "%lld", (long long)m->lora.alpha);
 	if (!rc)
-		rc = add_quoted(out, base, err);
+		rc = base ? add_quoted(out, base, err) : ck_buf_adds(out, "null", err);
 	if (!rc)
 		rc = ck_buf_addf(out, err, ",\n  \"bias\": \"none\",\n"
 				 "  \"fan_in_fan_out\": false,\n"
@@ -211,22 +211,35 @@ static int config(const struct en_model *m, const char *base, struct ck_buf *out
 				     m->lora.rslora ? "true" : "false");
 }
 
+int en_export_adapter_config(const struct en_model *m, const char *base, char **text_out,
+			     struct ckpt_err *err)
+{
+	struct ck_buf text = CK_BUF_INIT(MOST_HEADER);
+	int rc = add_config(m, base, &text, err);
+
+	if (!rc)
+		*text_out = ck_buf_take(&text);
+	ck_buf_release(&text);
+	return rc;
+}
+
 static int write_config(const struct en_model *m, const struct en_export_opts *o, const char *path,
 			uint64_t *bytes, struct ckpt_err *err)
 {
-	struct ck_buf text = CK_BUF_INIT(MOST_HEADER);
 	struct ck_small_file f = { .half = NULL };
-	int rc = config(m, o->model, &text, err);
+	char *text = NULL;
+	int rc = en_export_adapter_config(m, o->model, &text, err);
+
+	*bytes = rc ? 0 : strlen(text);
 
 	if (!rc)
 		rc = ck_small_file_begin(&f, path, HALF, err);
 	if (!rc)
-		rc = ck_small_file_write(&f, text.p, text.len, err);
+		rc = ck_small_file_write(&f, text, *bytes, err);
 	if (!rc)
 		rc = ck_small_file_place(&f, true, o->sync, err);
-	*bytes = text.len;
 	ck_small_file_drop(&f);
-	ck_buf_release(&text);
+	ck_free(text);
 	return rc;
 }
 

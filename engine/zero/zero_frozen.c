@@ -162,7 +162,7 @@ static int fill(struct filler *f, const struct en_zero_piece *p, uint64_t at, ui
 	const struct en_param *param = &f->z->model->param[p->param];
 	const struct ckpt_load_opts opts = { .size = sizeof(opts), .checks = f->checks };
 	struct ckpt_load_range range = {
-		.state = "weight", .first = p->first + at, .count = n, .dtype = CKPT_F32, .dst = to,
+		.state = "master", .first = p->first + at, .count = n, .dtype = CKPT_F32, .dst = to,
 	};
 	int rc;
 

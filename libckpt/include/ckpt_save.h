@@ -208,6 +208,8 @@ struct ckpt_save_step {
 	const char *config_json;	/* text of config.json; NULL = that of 'aux_dir' */
 	const char *aux_dir;	/* folder whose generation_config.json, tokenizer and the like are
 				   copied (HUGGINGFACE: by the ranks); or NULL */
+	const char *adapter_json;	/* text of PEFT's adapter_config.json, of a step whose
+					   trained tensors are an adapter's; or NULL */
 };
 
 /*

@@ -1,6 +1,7 @@
 /*
- * sv_beside.c -- config.json and the tokenizer go into a step's folder, where convert looks for
- * them.  Rank 0 alone has them in its plan, so the ranks need not see the same folder.
+ * sv_beside.c -- config.json, the tokenizer and an adapter's configuration go into a step's folder,
+ * where convert looks for them.  Rank 0 alone has them in its plan, so the ranks need not see the
+ * same folder.
  */
 #include <string.h>
 
@@ -11,6 +12,7 @@
 #include "libckpt/save/ck_save.h"
 
 #define CONFIG "config.json"
+#define ADAPTER "adapter_config.json"
 
 static int add(struct sv_spec *s, const char *base, const char *path, const char *text,
 	       uint64_t bytes, struct ckpt_err *err)
@@ -78,6 +80,8 @@ int ck_sv_beside_list(struct sv_spec *s, uint32_t rank, const struct ckpt_save_s
 		kind = CK_FS_NOTHING;
 	if (!rc && kind == CK_FS_DIR)
 		rc = add_copies(s, step->aux_dir, step->config_json != NULL, err);
+	if (!rc && step->adapter_json)
+		rc = add(s, ADAPTER, NULL, step->adapter_json, strlen(step->adapter_json), err);
 	return rc || s->want.step.target != s->formats->native ? rc : want_sums(s, err);
 }
 

@@ -4,7 +4,8 @@
 # What is trained of a model: --freeze and --lora.  At 1, 2 and 4 ranks and stages 0 to 3 such runs
 # end with one digest and have the same losses; steps of every format resume with the same bits at
 # another number of ranks and another stage, with frozen parameters and without
-# (--exclude-frozen); a resume that trains other parameters is refused with both.
+# (--exclude-frozen); a resume that trains other parameters is refused with both.  Beside each step
+# is the adapter_config.json of --export, so that `zckpt convert --to peft` makes what that makes.
 set -u
 # shellcheck source=tests/engine/ztrain.sh
 . "$(dirname "$0")/ztrain.sh"
@@ -100,6 +101,46 @@ for name in base/global_step1/frozen-*; do
 	done
 done
 "$zckpt" verify base > said 2>&1 && good || bad 'verify after links'
+
+# beside FORMAT RANKS: each step has PEFT's configuration, and convert makes what --export makes
+beside() {
+	local words="beside a step, $1, $2 ranks" made step
+	rm -rf run first second peft
+	train run qwen25 bf16 "$2" 2 --steps 1 --save-format "$1" --export first \
+		--lora r=4,alpha=6.5,rslora,target=k_proj+up_proj &&
+		train run qwen25 bf16 1 3 --steps 2 --resume auto --save-format "$1" --export second \
+			--lora r=4,alpha=6.5,rslora,target=k_proj+up_proj || { bad "$words"; return; }
+	for made in first second; do
+		step=$(echo run/*[12])
+		[ $made = first ] && step=${step% *} || step=${step#* }
+		cmp "$step/adapter_config.json" $made/adapter_config.json > said 2>&1 && good || bad "$words: $step"
+		rm -rf peft
+		rm -rf a b
+		train a qwen25 bf16 1 0 --steps 1 --lora-from $made && train b qwen25 bf16 1 0 --steps 1 \
+			--lora-from "$step" && [ "$(digest a)" = "$(digest b)" ] && good ||
+			bad "$words: $step, --lora-from"
+		"$zckpt" convert --to peft "$step" peft > said 2>&1 &&
+			cmp peft/adapter_config.json $made/adapter_config.json > said 2>&1 &&
+			"$zckpt" diff $made peft > said 2>&1 && good || bad "$words: $step, as PEFT's"
+	done
+	"$zckpt" verify --full run > said 2>&1 && lacks_text "$words: verify" adapter_config || bad "$words: verify"
+	"$zckpt" prune --keep-last 1 --apply run > said 2>&1 && [ "$(echo run/*/adapter_config.json | wc -w)" = 1 ] &&
+		good || bad "$words: prune"
+	rm -rf peft && "$zckpt" convert --to peft --lora-alpha 3 run peft > said 2>&1 &&
+		grep -q '"lora_alpha": 3,' peft/adapter_config.json && good || bad "$words: --lora-alpha replaces"
+}
+for format in native deepspeed universal dcp trainer; do
+	beside $format 1
+	beside $format 2
+done
+# A step of before has no such file, and a run of all parameters never has.
+rm -rf base from plain
+train base qwen25 fp32 1 0 --steps 3 --lora r=4 && train from qwen25 fp32 1 2 --steps 1 --save-format deepspeed \
+	--lora r=4 && rm from/*/adapter_config.json && train from qwen25 fp32 2 3 --steps 3 --resume auto \
+	--save-format deepspeed --lora r=4 && [ "$(digest base)" = "$(digest from)" ] &&
+	[ -s from/global_step3/adapter_config.json ] && good || bad 'resumed from a step without adapter_config.json'
+train plain qwen25 fp32 2 2 --steps 1 --freeze '*embed*' && [ ! -e plain/global_step1/adapter_config.json ] &&
+	[ -s plain/global_step1/config.json ] && good || bad 'a run without adapters has adapter_config.json'
 
 # refused WORDS TEXT OPTION...
 refused() {

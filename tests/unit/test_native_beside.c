@@ -33,6 +33,15 @@ static void put(const char *folder, const char *name, const void *p, size_t n)
 	free(path);
 }
 
+static bool has_file(const char *folder, const char *name)
+{
+	char *path = t_fmt("%s/%s", folder, name);
+	const bool is = !access(path, F_OK);
+
+	free(path);
+	return is;
+}
+
 /* A model's folder, with a file of no bytes. */
 static int setup(void **state)
 {
@@ -120,7 +129,8 @@ static void try_model(const char *const *path, size_t n, const char *tag, const 
 /* ---- saved by sessions ---- */
 
 /* Rank 0 alone sees the model's folder. */
-static void save(const struct t_trainer *t, const char *tag, const char *config)
+static void save(const struct t_trainer *t, const char *tag, const char *config,
+		 const char *adapter)
 {
 	struct ckpt_saver *sv[4];
 	struct ckpt_err err = { 0 };
@@ -133,6 +143,7 @@ static void save(const struct t_trainer *t, const char *tag, const char *config)
 
 		step->config_json = r ? NULL : config;
 		step->aux_dir = r ? "/nowhere" : aux;
+		step->adapter_json = r ? NULL : adapter;
 		rc = t_save_begin(t, sv[r], step, r, &err);
 	}
 	for (uint32_t r = 0; !rc && r < t->nranks; r++)
@@ -164,8 +175,12 @@ static void sessions_state_sums_of_what_goes_along(void **state)
 		t.root = root;
 		t.timeout_ms = 5000;
 		t.sync = CKPT_SYNC_NONE;
-		save(&t, tag, i == 1 ? "{\"its\": \"own\"}" : NULL);
+		save(&t, tag, i == 1 ? "{\"its\": \"own\"}" : NULL, i ? "{\"r\": 4}" : NULL);
 		try_model(&path, 1, tag, step);
+		if (i)
+			try_file(&path, 1, tag, step, "adapter_config.json");
+		else
+			assert_false(has_file(step, "adapter_config.json"));
 		free(step);
 		free(tag);
 	}
@@ -275,7 +290,7 @@ static void steps_without_these_sums_are_read(void **state)
 	size_t n;
 
 	(void)state;
-	save(&t, "old", NULL);
+	save(&t, "old", NULL, NULL);
 	text = (char *)t_file_read(path, &n);
 	from = strstr(text, "\"beside\"");
 	to = strstr(text, "\"tensors\"");

@@ -1045,6 +1045,7 @@ ckpt_save_step._fields_ = [
     ("max_shard_bytes", c_uint64),
     ("config_json", c_char_p),
     ("aux_dir", c_char_p),
+    ("adapter_json", c_char_p),
 ]
 ckpt_saved._fields_ = [
     ("put_bytes", c_uint64),
