@@ -205,7 +205,7 @@ if [ -x "$ZTRAIN" ] && [ -d "$ZCKPT_FIXTURES/model" ]; then
 fi
 if [ -x "$ZTRAIN" ] && [ -d "$ZCKPT_FIXTURES/model" ]; then
 	part "adapters and frozen parameters of ztrain, by PEFT, transformers and DeepSpeed" \
-		env PYTHONPATH="$peft" "$python" "$here/ztrain_lora.py" --ztrain "$ZTRAIN" \
+		env PYTHONPATH="$peft" "$python" "$here/ztrain_lora.py" --ztrain "$ZTRAIN" --zckpt "$ZCKPT" \
 		--fixtures "$ZCKPT_FIXTURES"
 fi
 # TensorBoard is not of the environment: in a folder beside it; without it the part says so

@@ -1,6 +1,6 @@
 """Does ztrain train adapters and parts of a model as PEFT and transformers do?
 
-    ztrain_lora.py --ztrain PROGRAM --fixtures DIR [--only TEXT] [--keep DIR]
+    ztrain_lora.py --ztrain PROGRAM --zckpt PROGRAM --fixtures DIR [--only TEXT] [--keep DIR]
 
 For each case (a model of the fixtures, what is trained, a stage, N ranks), in fp32:
 
@@ -11,6 +11,8 @@ For each case (a model of the fixtures, what is trained, a stage, N ranks), in f
   2. ztrain exports the adapter: PeftModel.from_pretrained loads it without a warning, and its
      logits are those of torch's module with ztrain's masters. --merge exports a model that stock
      transformers loads without a warning, equal to merge_and_unload within one rounding.
+     `zckpt convert --to peft` of the step, in each form that ztrain saves, makes the same adapter
+     from the step alone, and PEFT loads that too.
   3. Frozen parameters without adapters: the same of requires_grad = False.
   4. DeepSpeed, at as many ranks and the same stage, loads the step that ztrain saved in its layout
      (frozen fragments) into PEFT's module, strict, and has ztrain's losses of the next two steps; it
@@ -205,6 +207,31 @@ def check_merged(a, c, m, folder):
             raise Failed("the merged model: %s differs by %.2e" % (k, d))
 
 
+FORMS = ["native", "deepspeed", "universal", "dcp", "trainer"]
+
+
+def check_converted(a, c, work, begin, m, ids):
+    """Of every form of step, without --lora-alpha: the adapter of --export, as PEFT loads it."""
+    import torch
+    from safetensors.torch import load_file
+    want = load_file(os.path.join(work, "ad", "adapter_model.safetensors"))
+    for form in FORMS:
+        step, out = os.path.join(work, "as-" + form), os.path.join(work, "peft-" + form)
+        ztrain(a, c, work, ["--steps", "1", "--save", step, "--save-format", form] + begin)
+        r = subprocess.run([a.zckpt, "convert", "--to", "peft", step, out], capture_output=True,
+                           text=True, timeout=60)
+        if r.returncode:
+            raise Failed("%s: convert --to peft: exit %d: %s" % (form, r.returncode, r.stderr[-300:]))
+        got = load_file(os.path.join(out, "adapter_model.safetensors"))
+        if sorted(got) != sorted(want) or not all(torch.equal(got[k], want[k]) for k in want):
+            raise Failed("%s: convert --to peft: tensors are not those of --export" % form)
+        text = [open(os.path.join(d, "adapter_config.json")).read()
+                for d in (out, os.path.join(work, "ad"))]
+        if text[0] != text[1]:
+            raise Failed("%s: convert --to peft: adapter_config.json is not that of --export" % form)
+        check_adapter(a, c, m, ids, out)
+
+
 # ------------------------------------------------------------------ DeepSpeed
 def ds_config(c, stage):
     return {"train_batch_size": ROWS, "train_micro_batch_size_per_gpu": 1,
@@ -299,6 +326,7 @@ def one(a, c, work):
     set_masters(m, got["fp32"])
     if c[1]:
         check_adapter(a, c, m, ids, os.path.join(work, "ad"))
+        check_converted(a, c, work, args[6:8], m, ids)
         ztrain(a, c, work, args[:2] + ["--lora-from", os.path.join(work, "begin"), "--merge",
                                        "--export", os.path.join(work, "merged")])
         check_merged(a, c, m, os.path.join(work, "merged"))
@@ -311,6 +339,7 @@ def one(a, c, work):
 def main():
     p = argparse.ArgumentParser()
     p.add_argument("--ztrain", required=True)
+    p.add_argument("--zckpt", required=True)
     p.add_argument("--fixtures", required=True)
     p.add_argument("--only", default="")
     p.add_argument("--keep")
