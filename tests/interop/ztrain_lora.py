@@ -19,6 +19,9 @@ For each case (a model of the fixtures, what is trained, a stage, N ranks), in f
      saves, with frozen parameters and without, and ztrain resumes both at another number of ranks and
      another stage, with DeepSpeed's loss of the step after.
 
+  5. transformers' Trainer, with PEFT's module, resumes the folder that ztrain saved in its layout, and
+     has ztrain's losses of the next two steps.
+
 The last line is `N passed, N failed, N skipped`.
 """
 import argparse
@@ -308,6 +311,37 @@ def check_deepspeed(a, c, work, begin):
     return ", DeepSpeed both ways"
 
 
+# ---------------------------------------------------------------- the Trainer
+def check_trainer(a, c, work, begin):
+    import torch
+    import trainer_cases
+    from transformers import PrinterCallback, TrainingArguments
+    out = os.path.join(work, "trainer")
+    args = begin + ["--steps", "4", "--save-format", "trainer", "--save", out]
+    ztrain(a, c, work, args + ["--stop-at", "2"])
+    want = ztrain(a, c, work, args + ["--resume", "auto"])
+    m = torch_model(a, c)
+    with torch.no_grad():
+        for p in m.parameters():
+            if p.requires_grad:
+                p.mul_(0.5)                     # what is loaded must replace it
+    _, d = batch_of(a)
+    t = trainer_cases.Exact(model=m, args=TrainingArguments(
+        output_dir=os.path.join(work, "theirs"), max_steps=4, save_strategy="no", logging_steps=1,
+        report_to=[], use_cpu=True, per_device_train_batch_size=1, gradient_accumulation_steps=ROWS,
+        learning_rate=LR, weight_decay=0.0, lr_scheduler_type="constant", max_grad_norm=0.0,
+        train_sampling_strategy="sequential", disable_tqdm=True),
+        train_dataset=trainer_cases.Rows(next(iter(d.values()))[:, :TOKENS].to(torch.long)))
+    t.remove_callback(PrinterCallback)
+    t.train(resume_from_checkpoint=os.path.join(out, "checkpoint-2"))
+    if sorted(t.seen) != [3, 4]:
+        raise Failed("the Trainer made the steps %s" % sorted(t.seen))
+    for n, loss in t.seen.items():
+        if abs(loss - want[n]) > LOSS * abs(loss):
+            raise Failed("step %d: the Trainer's loss %.9g, ztrain's %.9g" % (n, loss, want[n]))
+    return ", the Trainer"
+
+
 def one(a, c, work):
     import torch
     m = torch_model(a, c)
@@ -331,6 +365,8 @@ def one(a, c, work):
                                        "--export", os.path.join(work, "merged")])
         check_merged(a, c, m, os.path.join(work, "merged"))
     said = "worst gradient %.1e" % worst
+    if c[1]:
+        said += check_trainer(a, c, work, args[6:8])
     if c[3] in (1, 2, 3):
         said += check_deepspeed(a, c, work, args[6:8] if c[1] else [])
     return said
