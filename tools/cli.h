@@ -276,8 +276,6 @@ void cli_say_nearest(const struct args *args, const struct ckpt *const *ck, size
 
 /* ---------------------------------------------------------------- convert */
 
-/* A word of a call as it is typed in a shell: an option as it is, a path quoted where needed. */
-const char *cli_argument(const char *word);
 /* 0, or EXIT_CALL: a source or destination is the address of an object store. */
 int cli_no_address(const struct command *cmd, const struct args *args);
 /* Why the file or folder 'dst' is not replaced even with --force; NULL if it may be.  'sure': it

@@ -1,5 +1,4 @@
 /* cli_remote.c -- addresses of object stores, where a path belongs: what to type instead. */
-#include <ctype.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -64,15 +63,6 @@ static const char *name_in(const char *address)
 	const char *slash = strrchr(address, '/');
 
 	return slash && slash[1] ? slash + 1 : "run";
-}
-
-const char *cli_argument(const char *word)
-{
-	const char *at = word;
-
-	while (isalnum((unsigned char)*at) || (*at && strchr("-_=,./:", *at)))
-		at++;
-	return *at || !*word ? out_word(word) : word;
 }
 
 /* The call as it was typed, with another word in place of 'word'. */

@@ -12,6 +12,7 @@
 #include "engine/data/en_data.h"
 #include "engine/main/zt_alias.h"
 #include "engine/main/zt_args_rows.h"
+#include "engine/main/zt_command.h"
 #include "engine/main/zt_meant.h"
 #include "engine/main/zt_opt.h"
 #include "engine/main/zt_say.h"
@@ -125,7 +126,10 @@ static int check(struct zt_args *a, const char *rest)
 {
 	const char *what = NULL;
 
-	if (rest)
+	if (rest && zt_is_command(rest))
+		zt_say_error("ztrain: ", "%s: a command is the first word: ztrain %s ...", rest,
+			     rest);
+	else if (rest)
 		zt_say_error("ztrain: ", "unknown argument: %s (see ztrain --help)", rest);
 	else if (!a->model && !a->check_launch)
 		what = "--model is required: a Hugging Face folder, or a config.json (see ztrain "

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "engine/main/zt_args.h"
+#include "engine/main/zt_command.h"
 #include "engine/main/zt_generate.h"
 #include "engine/main/zt_log.h"
 #include "engine/main/zt_report.h"
@@ -36,12 +37,8 @@ static void offer(const struct opt *const *tables, int argc, char **argv, bool w
 		complete_kind(COMPLETE_WORDS);
 		if (!with_commands)
 			return;
-		complete_word(&typed, "bench", "measure speed and memory");
-		complete_word(&typed, "eval", "loss of a step or model on other rows");
-		complete_word(&typed, "generate", "continue a prompt");
-		complete_word(&typed, "report", "charts and a table of logs");
-		complete_word(&typed, "log", "logs as TensorBoard's files");
-		complete_word(&typed, "config", "print accelerate YAML as DeepSpeed JSON");
+		for (const struct zt_command *c = zt_commands; c->name; c++)
+			complete_word(&typed, c->name, c->help);
 	}
 }
 

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "engine/main/zt_bench.h"
+#include "engine/main/zt_command.h"
 #include "engine/main/zt_complete.h"
 #include "engine/main/zt_generate.h"
 #include "engine/main/zt_log.h"
@@ -452,6 +453,8 @@ static int ztrain(int argc, char **argv)
 		return zt_report(argc - 1, argv + 1);
 	if (argc > 1 && !strcmp(argv[1], "__complete"))
 		return zt_complete(argc - 2, argv + 2);
+	if (argc > 1 && argv[1][0] != '-' && !zt_is_command(argv[1]))
+		return zt_wrong_command(argc, argv);
 	rc = zt_args_parse(argc, argv, &p.args);
 	if (rc)
 		return rc == 1 ? 0 : rc;

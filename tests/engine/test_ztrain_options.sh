@@ -10,6 +10,7 @@
 #   bare      no file, and a file without the keys, have the same defaults
 #   yaml      accelerate's file: the same, and num_processes
 #   names     an option of the Trainer is refused with the name of ours
+#   commands  a command that ztrain lacks is answered with the one that was meant, as a command that runs
 #   first     what a first command line gets wrong, with the next step
 set -u
 # shellcheck source=tests/engine/ztrain.sh
@@ -246,6 +247,40 @@ grep -o '"give --[a-z0-9-]*' "$root/engine/main/zt_meant.c" | sed 's/.* //' | so
 grep -o '^	{ "[a-z0-9-]*",$' "$root/engine/main/zt_alias.c" | sed 's/.*"\(.*\)",/--\1/' >> named
 grep -o '^	{ "[a-z0-9-]*", { ' "$root/engine/main/zt_alias.c" | sed 's/.*"\(.*\)", {.*/--\1/' >> named
 [ "$(wc -l < named)" -gt 25 ] && ! grep -vxFf all named && good || bad 'a hint names an option that ztrain lacks'
+
+# ---- commands
+# answered WORDS TRY CALL...: the call is refused with these words, and its last line is that command ('' = none)
+answered() {
+	local words=$1 try=$2
+	shift 2
+	"$ztrain" "$@" > said 2>&1
+	[ $? = 2 ] && head -n 1 said | grep -qxF -- "ztrain: $words" &&
+		[ "$(sed -n 's/^ztrain: try: //p' said)" = "$try" ] && good || bad "ztrain $*: '$words'"
+}
+answered 'there is no command evl; did you mean eval?' 'ztrain eval' evl
+answered 'there is no command genrate; did you mean generate?' "ztrain generate --prompt-ids '1 2'" \
+	genrate --prompt-ids '1 2'
+answered 'there is no command rep; did you mean report?' 'ztrain report a.jsonl' rep a.jsonl
+answered 'there is no command benhc; did you mean bench?' 'ztrain bench --model m' benhc --model m
+answered 'there is no command evaluate; did you mean eval?' 'ztrain eval run --data d' evaluate run --data d
+answered 'there is no command Eval; did you mean eval?' 'ztrain eval' Eval
+answered 'there is no command help; did you mean --help?' 'ztrain --help' help
+answered 'there is no command train; ztrain trains without one' 'ztrain --model m' train --model m
+answered 'there is no command frobnicate (see ztrain --help)' '' frobnicate --model m
+answered 'there is no command "a\u0007" (see ztrain --help)' '' "$(printf 'a\a')"
+answered 'eval: a command is the first word: ztrain eval ...' '' --quiet eval
+answered 'unknown argument: evl (see ztrain --help)' '' --quiet evl
+: > evl.json
+answered 'evl.json is a path; its option comes before it: --model, --config, --data or --resume (see ztrain --help)' '' evl.json
+"$ztrain" evl "$models/qwen3_tied" --data "$models/../train/data.safetensors" --eval-rows 1 > said 2>&1
+sed -n "s,^ztrain: try: ztrain,$ztrain,p" said > again
+sh ./again > said 2>&1 && grep -q '^eval loss' said && good || bad 'the command that is printed'
+# Those that the shell completes are commands, each with a page of help.
+"$ztrain" __complete '' | sed -n 's/^\([a-z]*\)\t.*/\1/p' > listed
+[ "$(wc -l < listed)" = 6 ] && good || bad 'six commands are completed'
+while read -r word; do
+	"$ztrain" "$word" --help 2>&1 | grep -q "^usage: ztrain $word" && good || bad "ztrain $word --help"
+done < listed
 
 # ---- first
 # ends STATUS WORDS OPTION...: the command ends with that status and says the words

@@ -205,3 +205,12 @@ const char *out_word(const char *path)
 		put_quoted(f, path);
 	return fclose(f) || !*word ? "?" : *word;
 }
+
+const char *cli_argument(const char *word)
+{
+	const char *at = word;
+
+	while (isalnum((unsigned char)*at) || (*at && strchr("-_=,./:", *at)))
+		at++;
+	return *at || !*word ? out_word(word) : word;
+}

@@ -9,6 +9,8 @@
 const char *out_name(const char *name);
 /* As a shell wants it in a command.  Lent until the eighth next call. */
 const char *out_word(const char *path);
+/* A word of a call as it is typed in a shell: an option as it is, a path as out_word() has it. */
+const char *cli_argument(const char *word);
 /* Text with controls, and bytes that are no UTF-8, written \n and \x1b.  Lent until the next. */
 const char *out_text(const char *text);
 /* Escapes a string as JSON writes it, quotes included. */
