@@ -238,6 +238,27 @@ static void place(struct en_model *m, uint32_t block, uint32_t ranks)
 		m->lowest = block;
 }
 
+void en_model_hold(struct en_model *m)
+{
+	for (uint32_t i = 0; i < m->nparams; i++) {
+		struct en_param *p = &m->param[i];
+
+		if (p->frozen)
+			p->offset += m->block[p->block].base;
+		else
+			p->frozen = p->held = true;
+	}
+	for (uint32_t i = 0; i < m->nblocks; i++) {
+		struct en_block *b = &m->block[i];
+
+		b->frozen = en_block_span(b);
+		b->numel = b->base = 0;
+		memset(b->grad, 0xff, sizeof(b->grad));
+	}
+	m->trained = 0;
+	m->lowest = m->nblocks;
+}
+
 /*
  * The pattern joins the text; one that is too long ends in a number made of it all, and what JSON
  * would not take as it is becomes '?'.

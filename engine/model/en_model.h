@@ -117,7 +117,8 @@ struct en_param {
 	const char *name;	/* "model.layers.0.self_attn.q_proj.weight", lent by the model */
 	const char *plain;	/* in the model without adapters; NULL: it is an adapter's */
 	uint64_t stream;	/* of its random numbers: without adapters the same */
-	bool frozen;
+	bool frozen;		/* it has neither gradients nor states */
+	bool held;		/* frozen by en_model_hold() alone: a step has it as trained */
 	uint32_t block;
 	enum en_slot slot;
 	uint32_t ndim;		/* 1 or 2 */
@@ -173,6 +174,12 @@ int en_model_new(const struct en_model_config *config, struct en_model **model_o
  */
 int en_model_new_adapted(const struct en_model_config *config, const struct en_adapt *adapt,
 			 struct en_model **model_out, struct ckpt_err *err);
+/*
+ * For evaluation alone: from here on nothing is trained.  All parameters are as frozen ones, at the
+ * same places of their blocks, so that products are the same; 'trained' is 0.  What was chosen to
+ * be trained is still what steps are compared by.
+ */
+void en_model_hold(struct en_model *model);
 /* NULL is fine. */
 void en_model_free(struct en_model *model);
 

@@ -60,6 +60,7 @@ static int match_one(const struct en_model *model, uint32_t param, const struct 
 		     bool step, const char *path, struct ckpt_err *err)
 {
 	const struct en_param *p = &model->param[param];
+	const bool lacks = p->frozen && !p->held;
 	struct ckpt_tensor_info t;
 	struct ckpt_state_info s;
 	uint64_t number;
@@ -67,11 +68,11 @@ static int match_one(const struct en_model *model, uint32_t param, const struct 
 	int rc;
 
 	if (en_model_tensor(model, param, ck, &number, NULL))
-		return !p->plain || (step && p->frozen) ? 0 :
+		return !p->plain || (step && lacks) ? 0 :
 		       en_model_fail(err, CKPT_E_MISMATCH, path,
 				     "missing tensor %s, which config.json requires", p->plain);
 	rc = ckpt_tensor_get(ck, number, &t, err);
-	if (!rc && step && p->frozen && !t.nstates)
+	if (!rc && step && lacks && !t.nstates)
 		return 0;
 	if (!rc)
 		rc = find_state(ck, number, t.nstates, &state, &s, err);

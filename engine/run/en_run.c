@@ -101,6 +101,12 @@ static int make_state(struct en_run *r, struct ckpt_err *err)
 
 	en_run_state_opts(set, o->tokens, o->threads, o->recompute, &zo, &rule);
 	zo.as_deepspeed = o->as_deepspeed;
+	if (!o->model->trained) {	/* a forward pass alone, see en_model_hold() */
+		zo.micro_batches = 1;
+		zo.recompute = true;
+		zo.host_optimizer = false;
+		zo.nvme.dir = NULL;
+	}
 	rc = o->cuda ? en_zero_cuda_new(o->model, o->comm, &zo, &rule, o->cuda, &r->z, err) :
 	     en_zero_cpu_new(o->model, o->comm, &zo, &rule, &r->z, err);
 	r->n_micro_batches = (uint64_t)set->accumulation * o->comm->size;

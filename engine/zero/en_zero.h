@@ -5,7 +5,9 @@
  * Every block of the model (en_model.h) is one flat buffer, padded to a multiple of size * 4096
  * elements; rank r's *shard* of it is the r-th of 'size' equal parts.  Frozen parameters follow
  * those that are trained, padded by themselves; they are of the type that is computed with, whole
- * or sharded as the others, and have neither gradients nor states.
+ * or sharded as the others, and have neither gradients nor states.  For evaluation alone all
+ * parameters are as frozen ones (en_model_hold()), and the state is what a forward pass needs: the
+ * functions below that read masters read these parameters then, and no moments.
  *
  *	stage	parameters	gradients		masters and moments
  *	0	whole		whole			whole

@@ -260,6 +260,12 @@ void en_zero_release_shared(struct en_zero *z);
 
 /* ---- zero_frozen.c ---- */
 int en_zero_init_frozen(struct en_zero *z, uint64_t seed, struct ckpt_err *err);
+/* Elements [at, at + n) of a piece, in fp32. */
+typedef int en_zero_make_fn(void *arg, const struct en_zero_piece *p, uint64_t at, uint64_t n,
+			    float *to, struct ckpt_err *err);
+/* A frozen piece of what a run trains (en_model_hold()), by parts from 'make'; CKPT_E_NOMEM. */
+int en_zero_fill_held(struct en_zero *z, const struct en_zero_piece *p, en_zero_make_fn *make,
+		      void *arg, struct ckpt_err *err);
 
 /* ---- zero_slots.c ---- */
 /* opts->flow, or what it is without one, also with 'opts' NULL. */

@@ -68,7 +68,8 @@ int en_zero_read_frozen(struct en_zero *z, const struct ckpt *ck,
 		 ck_fail_nomem(err, "frozen parameters", ROOM);
 
 	for (uint64_t i = 0; !rc && i < z->nfrozen; i++)
-		rc = read_piece(z, &z->frozen[i], ck, checks, room, err);
+		if (!z->model->param[z->frozen[i].param].held)
+			rc = read_piece(z, &z->frozen[i], ck, checks, room, err);
 	ck_free(room);
 	return rc;
 }
@@ -79,11 +80,40 @@ bool en_zero_has_frozen(const struct en_zero *z, const struct ckpt *ck)
 	uint64_t tensor;
 
 	for (uint32_t i = 0; i < z->model->nparams; i++)
-		if (z->model->param[i].frozen &&
+		if (z->model->param[i].frozen && !z->model->param[i].held &&
 		    (en_model_tensor(z->model, i, ck, &tensor, NULL) ||
 		     ckpt_tensor_get(ck, tensor, &info, NULL) || !info.nstates))
 			return false;
 	return true;
+}
+
+/* ---- for evaluation: what a run trains ---- */
+
+/*
+ * In fp32 first, then of the type, as parameters follow masters: of fp64 weights too the bits are
+ * those of a run.
+ */
+int en_zero_fill_held(struct en_zero *z, const struct en_zero_piece *p, en_zero_make_fn *make,
+		      void *arg, struct ckpt_err *err)
+{
+	const uint64_t most = ck_min_u64(p->count, ROOM), es = kn_type_size(z->opts.type);
+	const bool device = z->backend->frozen_put != NULL;
+	float *some = ck_alloc_array(most, sizeof(*some) + (device ? es : 0));
+	int rc = some ? 0 : ck_fail_nomem(err, "weights", most);
+	uint64_t n;
+
+	for (uint64_t at = 0; !rc && at < p->count; at += n) {
+		void *to = device ? (void *)(some + most) : memory_of(z, p, at);
+
+		n = ck_min_u64(p->count - at, most);
+		rc = make(arg, p, at, n, some, err);
+		if (!rc)
+			kn_cast(to, z->opts.type, some, KN_F32, n, NULL);
+		if (!rc && device)
+			rc = z->backend->frozen_put(z, p->block, p->at + at, n, to, err);
+	}
+	ck_free(some);
+	return rc;
 }
 
 /* ---- from a seed ---- */
@@ -156,9 +186,10 @@ static int peft_tensor(const struct en_param *p, const struct ckpt *ck, uint64_t
 	return rc;
 }
 
-static int fill(struct filler *f, const struct en_zero_piece *p, uint64_t at, uint64_t n,
-		float *to, struct ckpt_err *err)
+static int fill(void *arg, const struct en_zero_piece *p, uint64_t at, uint64_t n, float *to,
+		struct ckpt_err *err)
 {
+	struct filler *f = arg;
 	const struct en_param *param = &f->z->model->param[p->param];
 	const struct ckpt_load_opts opts = { .size = sizeof(opts), .checks = f->checks };
 	struct ckpt_load_range range = {
@@ -216,6 +247,9 @@ static int fill_all(struct filler *f, struct ckpt_err *err)
 		memset(p->exp_avg_sq, 0, p->count * sizeof(float));
 		rc = fill(f, p, 0, p->count, p->master, err);
 	}
+	for (uint64_t i = 0; !rc && i < z->nfrozen; i++)
+		if (!z->model->param[z->frozen[i].param].plain)
+			rc = en_zero_fill_held(z, &z->frozen[i], fill, f, err);
 	return rc;
 }
 

@@ -191,9 +191,63 @@ static int read_weights(struct en_zero *z, const struct en_zero_piece *p, const 
 			     err);
 }
 
+/* ---- for evaluation: masters alone, as what is computed with ---- */
+
+struct held {
+	struct en_zero *z;
+	const struct ckpt *ck;
+	struct ckpt_load_checks *checks;
+	uint64_t bytes;		/* that were read */
+};
+
+static int held_weight(void *arg, const struct en_zero_piece *p, uint64_t at, uint64_t n,
+		       float *to, struct ckpt_err *err)
+{
+	const struct held *h = arg;
+
+	return en_model_read(h->z->model, p->param, h->ck, h->checks, p->first + at, n, KN_F32, to,
+			     err);
+}
+
+static int held_master(void *arg, const struct en_zero_piece *p, uint64_t at, uint64_t n,
+		       float *to, struct ckpt_err *err)
+{
+	struct held *h = arg;
+	const struct ckpt_load_opts opts = { .size = sizeof(opts), .checks = h->checks };
+	struct ckpt_load_range range = {
+		.first = p->first + at, .count = n, .dtype = CKPT_F32, .dst = to,
+	};
+	struct ckpt_loaded loaded = { .bytes_read = 0 };
+	int rc = find(h->z, h->ck, p->param, &range.tensor, err);
+
+	if (rc)
+		return rc;
+	range.state = name_in(h->ck, range.tensor, EN_STATE_MASTER);
+	rc = ckpt_load(h->ck, &range, 1, &opts, &loaded, err);
+	h->bytes += loaded.bytes_read;
+	return rc;
+}
+
+/* Adapters are in a step, and not in weights. */
+static int read_held(struct held *h, bool step, struct ckpt_err *err)
+{
+	const struct en_zero *z = h->z;
+	int rc = 0;
+
+	for (uint64_t i = 0; !rc && i < z->nfrozen; i++) {
+		const struct en_param *p = &z->model->param[z->frozen[i].param];
+
+		if (p->held && (step || p->plain))
+			rc = en_zero_fill_held(h->z, &z->frozen[i],
+					       step ? held_master : held_weight, h, err);
+	}
+	return rc;
+}
+
 int en_zero_read_weights(struct en_zero *z, const struct ckpt *ck,
 			 struct ckpt_load_checks *checks, struct ckpt_err *err)
 {
+	struct held held = { z, ck, checks, 0 };
 	uint32_t turn = 0;
 	int rc = en_model_match(z->model, ck, err);
 
@@ -202,6 +256,8 @@ int en_zero_read_weights(struct en_zero *z, const struct ckpt *ck,
 			rc = en_zero_is_remote(z) ?
 			     send_weights(z, &z->piece[i], ck, checks, &turn, err) :
 			     read_weights(z, &z->piece[i], ck, checks, err);
+	if (!rc)
+		rc = read_held(&held, false, err);
 	return rc ? rc : en_zero_read_frozen(z, ck, checks, err);
 }
 
@@ -213,9 +269,16 @@ int en_zero_read_state(struct en_zero *z, const struct ckpt *ck, struct ckpt_loa
 	struct ckpt_load_range *range;
 	const struct ckpt_load_opts opts = { .size = sizeof(opts), .checks = checks };
 	struct ckpt_loaded loaded = { .bytes_read = 0 };
+	struct held held = { z, ck, checks, 0 };
 	uint64_t n = 0;
 	int rc;
 
+	if (!z->npieces && z->nfrozen) {
+		rc = read_held(&held, true, err);
+		if (!rc && bytes_out)
+			*bytes_out = held.bytes;
+		return rc;
+	}
 	if (en_zero_is_remote(z))
 		return read_through(z, ck, checks, bytes_out ? bytes_out : &n, err);
 	range = ck_alloc_array(EN_STATES * z->npieces + 1, sizeof(*range));

@@ -8,6 +8,9 @@
 #   settings   micro-batch, tokens of a row, precision and stage are found in the step; options replace them
 #   models     a folder of weights, and an exported one
 #   fp16       the loss scale of the step plays no part
+#   memory     parameters as the stage leaves them, and neither gradients nor states of an optimizer
+#   frozen     adapters and frozen parameters, also of a step that was saved without these
+#   moments    they are not read
 #   finished   a run that is over, and one that was stopped
 #   refused    no data, no step, no config.json, rows that are too long
 set -u
@@ -71,6 +74,54 @@ if has_ranks; then
 		evaluates "stage $stage, 4 ranks" "$want" "$mpirun" -n 4 "$ztrain" eval "s$stage" --data held.jsonl --exact
 	done
 fi
+
+# ---- memory
+# params_in FILE: the bytes of rank 0's parameters
+params_in() { sed -n 's/^rank 0  held  parameters *\([0-9]*\) bytes/\1/p' "$1"; }
+# forward_only WORDS FILE: what the counters in FILE say is a forward pass's
+forward_only() {
+	has_text "$1" 'rank 0  held  parameters' 'rank 0  held  activations'
+	lacks_text "$1" 'held  gradients'
+	lacks_text "$1" 'optimizer'
+}
+sed 's/"stage": 2/"stage": 2, "offload_optimizer": {"device": "cpu"}/' c.json > o.json
+for config in c o; do
+	"$ztrain" --model "$model" --config $config.json --data rows.jsonl --steps 1 --counters > memory.log 2>&1 || bad 'memory: a run'
+	"$ztrain" eval bf16-native --data held.jsonl --config $config.json --counters > said 2>&1 || bad 'memory: it fails'
+	forward_only "memory, $config.json"
+	[ "$(params_in said)" = "$(params_in memory.log)" ] && good || bad "memory, $config.json: expected $(params_in memory.log)"
+done
+if has_ranks; then
+	for stage in 0 3; do
+		sed "s/\"stage\": 2/\"stage\": $stage/" c.json > s.json
+		"$mpirun" -n 2 "$ztrain" --model "$model" --config s.json --data rows.jsonl --steps 1 --counters > memory.log 2>&1 ||
+			bad "memory, stage $stage: a run"
+		"$mpirun" -n 2 "$ztrain" eval bf16-native --data held.jsonl --config s.json --counters > said 2>&1 ||
+			bad "memory, stage $stage: it fails"
+		forward_only "memory, stage $stage"
+		[ "$(params_in said)" = "$(params_in memory.log)" ] && good || bad "memory, stage $stage: expected $(params_in memory.log)"
+	done
+fi
+
+# ---- frozen parameters and adapters
+for how in "--freeze *embed*" "--freeze *mlp* --exclude-frozen" "--lora r=4,target=all-linear" \
+	"--lora r=4,target=q_proj --exclude-frozen"; do
+	n=$((${n:-0} + 1))
+	set -f
+	logged "some$n" "$ztrain" --model "$model" --data rows.jsonl --eval-rows 5 --micro-batch 2 --precision bf16 --lr 0.05 \
+		--steps 2 --save "some$n" --exact $how || bad "$how: a run"
+	set +f
+	evaluates "$how" "$(loss_in "some$n.log")" "$ztrain" eval "some$n" --model "$model" --data held.jsonl --exact --counters
+	forward_only "$how: memory"
+	has_ranks && evaluates "$how, 2 ranks" "$(loss_in "some$n.log")" "$mpirun" -n 2 "$ztrain" eval "some$n" --model "$model" \
+		--data held.jsonl --micro-batch 2 --exact
+done
+
+# ---- moments: a byte of one is another, and the loss is the step's
+moment=$(find bf16-universal/global_step4 -name exp_avg.pt | head -n 1)
+printf '\377' | dd of="$moment" bs=1 seek=$(($(stat -c %s "$moment") / 2)) conv=notrunc status=none
+evaluates 'moments are not read' "$(loss_in bf16-universal.log)" "$ztrain" eval bf16-universal/global_step4 --data held.jsonl --exact
+"$ztrain" --model "$model" --data rows.jsonl --resume bf16-universal/global_step4 --steps 5 > said 2>&1 && bad 'damaged moments: it resumes' || good
 
 # ---- fp16: the step has a dynamic scale, or a fixed one
 for scale in 0 128; do

@@ -5,6 +5,7 @@
 # on the same GPUs printed.
 #
 #   bits      1 and 2 GPUs, ZeRO 0 to 3, bf16 and fp16: the last line of the run, by one GPU
+#   memory    neither gradients nor states of an optimizer, but where parameters are brought from the host
 #   finished  a run with no step left evaluates the same
 set -u
 # shellcheck source=tests/gpu/gpusim.sh
@@ -26,11 +27,19 @@ for n in $ranks; do
 			run=(--device cuda --model "$model" --config c.json --data "$data" --eval-rows 3 --steps 2 --exact --save "$dir")
 			logged "$dir" ${launch[@]+"${launch[@]}"} "$ztrain" "${run[@]}" || bad "$dir: a run"
 			want=$(loss_in "$dir.log")
-			"$ztrain" eval "$dir" --device cuda --data "$data" --eval-rows 3 --exact > said 2>&1 || bad "$dir: eval"
+			"$ztrain" eval "$dir" --device cuda --data "$data" --eval-rows 3 --exact --counters > said 2>&1 || bad "$dir: eval"
 			[ -n "$want" ] && [ "$(loss_in said)" = "$want" ] && good || bad "$dir: expected $want"
+			lacks_text "$dir: gradients" 'held  gradients'
+			lacks_text "$dir: optimizer" 'optimizer'
 			has_text "$dir: settings" "step 2, $type, 3 rows of " 'micro-batches of 2, 1 rank'
 		done
 	done
+done
+for off in offload_optimizer offload_param; do
+	echo "{\"train_micro_batch_size_per_gpu\": 2, \"zero_optimization\": {\"stage\": 3, \"$off\": {\"device\": \"cpu\"}}, \"bf16\": {\"enabled\": true}}" > o.json
+	"$ztrain" eval 1-3-bf16 --device cuda --config o.json --data "$data" --eval-rows 3 --exact --counters > said 2>&1 || bad "$off: eval"
+	[ "$(loss_in said)" = "$(loss_in 1-3-bf16.log)" ] && good || bad "$off: expected $(loss_in 1-3-bf16.log)"
+	[ $off = offload_param ] || lacks_text "$off" 'optimizer'
 done
 "$ztrain" "${run[@]}" --resume auto > said 2>&1 || bad 'finished: it fails'
 has_text 'finished' "no steps left to train after step 2; eval loss $want"

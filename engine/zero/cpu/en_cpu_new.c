@@ -147,6 +147,22 @@ static int new_reduces(struct en_cpu *c, struct ckpt_err *err)
 
 /* ---- activations ---- */
 
+/* With nothing to train, no pass goes back: a layer's input gives way to its output's. */
+static bool goes_back(const struct en_cpu *c)
+{
+	return c->z.model->trained;
+}
+
+static bool has_two_streams(const struct en_cpu *c)
+{
+	return c->packed || !goes_back(c);
+}
+
+static bool keeps_one(const struct en_cpu *c)
+{
+	return c->packed || c->z.opts.recompute || !goes_back(c);
+}
+
 static int new_act(struct en_cpu *c, size_t bytes, void *out, struct ckpt_err *err)
 {
 	return en_mem_new(&c->z.mem, EN_MEM_ACTIVATIONS, bytes, out, err);
@@ -158,12 +174,12 @@ static int new_streams(struct en_cpu *c, const struct en_exec_size *size, struct
 	int rc = 0;
 
 	for (uint32_t i = 0; !rc && i <= layers; i++) {
-		if (c->packed && i > 1)
+		if (has_two_streams(c) && i > 1)
 			c->x[i] = c->x[i - 2];
 		else
 			rc = new_act(c, size->stream, &c->x[i], err);
 	}
-	if (!rc && c->packed && c->z.opts.recompute && layers > 1)
+	if (!rc && c->packed && goes_back(c) && c->z.opts.recompute && layers > 1)
 		rc = new_act(c, size->stream, &c->again, err);
 	return rc;
 }
@@ -176,12 +192,12 @@ static int new_kept(struct en_cpu *c, const struct en_exec_size *size, struct ck
 	int rc = 0;
 
 	for (uint32_t i = 0; !rc && i < layers; i++) {
-		if (i && (c->packed || c->z.opts.recompute))
+		if (i && keeps_one(c))
 			c->saved[i] = c->saved[0];
 		else
 			rc = new_act(c, size->saved, &c->saved[i], err);
 	}
-	for (uint32_t i = 0; !rc && c->packed && i + 1 < layers; i++)
+	for (uint32_t i = 0; !rc && c->packed && goes_back(c) && i + 1 < layers; i++)
 		rc = new_act(c, away, &c->away[i], err);
 	return rc;
 }
@@ -206,9 +222,9 @@ static int new_acts(struct en_cpu *c, const struct en_exec_opts *opts, struct ck
 static void free_acts(struct en_cpu *c)
 {
 	const uint32_t layers = c->z.model->config.layers;
-	const bool one = c->packed || c->z.opts.recompute;
+	const bool one = keeps_one(c);
 
-	for (uint32_t i = 0; c->x && i <= (c->packed ? 1 : layers); i++)
+	for (uint32_t i = 0; c->x && i <= (has_two_streams(c) ? 1 : layers); i++)
 		en_mem_free(&c->z.mem, EN_MEM_ACTIVATIONS, c->x[i]);
 	for (uint32_t i = 0; c->saved && i < (one ? 1 : layers); i++)
 		en_mem_free(&c->z.mem, EN_MEM_ACTIVATIONS, c->saved[i]);
