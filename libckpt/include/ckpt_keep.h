@@ -291,7 +291,8 @@ struct ckpt_prune_opts {
 	uint64_t keep_last;		/* so many of the newest that verify, and those between */
 	uint64_t keep_every;		/* steps whose number can be divided by it */
 	const char *const *keep;	/* names, NULL-terminated */
-	uint64_t moments_last;		/* so many of the newest that stay keep their moments */
+	/* So many of the newest that stay keep moments, and those that ckpt_slim() refuses. */
+	uint64_t moments_last;
 	unsigned flags;			/* CKPT_PRUNE_* */
 };
 

@@ -15,13 +15,15 @@ void ck_prune_unlock(int lock);
 int ck_prune_settle(const char *path, enum ckpt_sync sync, struct ckpt_err *err);
 /* A step is gone for readers at once, for the disk when this returns. */
 int ck_prune_remove(const char *path, enum ckpt_sync sync, struct ckpt_err *err);
-/*
- * The step's folder without its moments.  '*freed_out' is what that saves, 0 = nothing: it is left
- * as it is then.  '*copy_out' is the size of the copy that replaces it.  Without 'apply' only
- * these two are found out.
- */
+struct ck_prune_slimmed {
+	uint64_t freed;		/* what it saves; 0 = nothing, and the step is left as it is */
+	uint64_t copy;		/* bytes of the copy that replaces it */
+	char format[40];	/* of a step that ck_slim() does not rewrite; else "" */
+};
+
+/* The step's folder without its moments.  Without 'apply' only '*out' is found out. */
 int ck_prune_slim(const struct ck_formats *formats, const char *path,
-		  const struct ckpt_prune_opts *opts, bool apply, uint64_t *freed_out,
-		  uint64_t *copy_out, struct ckpt_err *err);
+		  const struct ckpt_prune_opts *opts, bool apply,
+		  struct ck_prune_slimmed *out, struct ckpt_err *err);
 
 #endif

@@ -6,6 +6,7 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
 
@@ -179,8 +180,8 @@ static int replace(struct ckpt *ck, const struct ck_slim_ask *ask, const char *p
 }
 
 int ck_prune_slim(const struct ck_formats *formats, const char *path,
-		  const struct ckpt_prune_opts *o, bool apply, uint64_t *freed_out,
-		  uint64_t *copy_out, struct ckpt_err *err)
+		  const struct ckpt_prune_opts *o, bool apply, struct ck_prune_slimmed *out,
+		  struct ckpt_err *err)
 {
 	char *to = hidden(path, CK_STEPS_SLIM);
 	struct ck_slim_ask ask = { .run = o->run, .what = CKPT_SLIM_MOMENTS, .bare = true };
@@ -189,14 +190,17 @@ int ck_prune_slim(const struct ck_formats *formats, const char *path,
 	int rc = to ? open_step(formats, path, o, &ck, err) :
 		 ck_fail_nomem(err, "a path", strlen(path));
 
-	if (!rc)
+	*out = (struct ck_prune_slimmed){ 0 };
+	if (!rc && !ck_slim_rewrites(ck))
+		snprintf(out->format, sizeof(out->format), "%s", ck->ix.format);
+	else if (!rc)
 		rc = ck_slim(ck, &ask, &done, err);
-	*freed_out = done.moments_bytes && done.after_bytes < done.before_bytes ?
+	out->freed = done.moments_bytes && done.after_bytes < done.before_bytes ?
 		     done.before_bytes - done.after_bytes : 0;
-	*copy_out = *freed_out ? done.after_bytes : 0;
+	out->copy = out->freed ? done.after_bytes : 0;
 	ck_arena_free(done.memory);
 	ask.dst = to;
-	if (!rc && apply && *freed_out)
+	if (!rc && apply && out->freed)
 		rc = replace(ck, &ask, path, o, err);
 	ckpt_close(ck);
 	ck_free(to);

@@ -12,6 +12,8 @@ struct ck_slim_ask {
 	bool bare;		/* the folder itself, not a root with the step in it */
 };
 
+/* Whether steps of its format are rewritten. */
+bool ck_slim_rewrites(const struct ckpt *ck);
 /* As ckpt_slim(). */
 int ck_slim(struct ckpt *ck, const struct ck_slim_ask *ask, struct ckpt_slimmed *out,
 	    struct ckpt_err *err);

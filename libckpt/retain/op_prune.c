@@ -118,10 +118,20 @@ static const char *why_removed(struct pruning *p, const struct ck_step *s)
 	       "no rule keeps it";
 }
 
+/* --moments-last means it, but no smaller step can be made of it. */
+static const char *with_moments(struct pruning *p, const char *why, const char *format)
+{
+	const char *text = ck_arena_printf(p->arena, "%s; keeps its moments: slim does not "
+					   "rewrite steps of format %s", why, format);
+
+	return text ? text : why;
+}
+
 static int judge(struct pruning *p, struct ckpt_err *err)
 {
 	const uint64_t newest = newest_whole(p);
-	uint64_t nth = 0, kept = 0, copy;
+	struct ck_prune_slimmed slim;
+	uint64_t nth = 0, kept = 0;
 	int rc = 0;
 
 	for (uint64_t i = 0; !rc && i < p->steps.n; i++) {
@@ -147,13 +157,15 @@ static int judge(struct pruning *p, struct ckpt_err *err)
 		if (protects || !p->o->moments_last || kept <= p->o->moments_last || !s->is_whole ||
 		    !s->inner || is_named(p->o, s->name))
 			continue;
-		rc = ck_prune_slim(p->steps.formats, s->inner, p->o, false, &row->freed, &copy,
-				   err);
-		if (!rc && row->freed) {
-			p->out.copied_bytes += copy;
-			p->out.copy_bytes = ck_max_u64(p->out.copy_bytes, copy);
+		rc = ck_prune_slim(p->steps.formats, s->inner, p->o, false, &slim, err);
+		if (!rc && slim.freed) {
+			p->out.copied_bytes += slim.copy;
+			p->out.copy_bytes = ck_max_u64(p->out.copy_bytes, slim.copy);
+			row->freed = slim.freed;
 			row->what = CKPT_PRUNE_SLIM;
 			row->why = "--moments-last";
+		} else if (!rc && *slim.format) {
+			row->why = with_moments(p, why, slim.format);
 		}
 	}
 	return rc;
@@ -173,7 +185,7 @@ static bool is_canceled(const struct pruning *p, struct ckpt_err *err)
 /* Oldest first; what goes goes before copies are made, which take space. */
 static int do_all(struct pruning *p, enum ckpt_prune_what what, struct ckpt_err *err)
 {
-	uint64_t copy;
+	struct ck_prune_slimmed slim;
 	int rc = 0;
 
 	for (uint64_t i = p->steps.n; !rc && i > 0; i--) {
@@ -183,9 +195,12 @@ static int do_all(struct pruning *p, enum ckpt_prune_what what, struct ckpt_err 
 			continue;
 		if (is_canceled(p, err))
 			return -CKPT_E_CANCELED;
-		rc = what == CKPT_PRUNE_REMOVE ? ck_prune_remove(s->path, p->run.sync, err) :
-		     ck_prune_slim(p->steps.formats, s->inner, p->o, true,
-				   &p->row[i - 1].freed, &copy, err);
+		if (what == CKPT_PRUNE_REMOVE) {
+			rc = ck_prune_remove(s->path, p->run.sync, err);
+			continue;
+		}
+		rc = ck_prune_slim(p->steps.formats, s->inner, p->o, true, &slim, err);
+		p->row[i - 1].freed = slim.freed;
 	}
 	return rc;
 }

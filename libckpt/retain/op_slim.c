@@ -264,6 +264,11 @@ static int stop_on_findings(const struct slimming *s, struct ckpt_err *err)
 	return f ? ck_findings_fail(f, err) : 0;
 }
 
+bool ck_slim_rewrites(const struct ckpt *ck)
+{
+	return !ck->driver->is_step || ck->driver->latest;
+}
+
 static int check_source(struct slimming *s, struct ckpt_err *err)
 {
 	int rc = stop_on_findings(s, err);
@@ -272,7 +277,7 @@ static int check_source(struct slimming *s, struct ckpt_err *err)
 		rc = ck_fail(err, CKPT_E_UNSUPPORTED, s->ck->path[0], CKPT_NO_OFFSET,
 			     "a file of format %s holds only its tensors: nothing in it can "
 			     "be dropped", s->ck->ix.format);
-	if (!rc && s->ck->driver->is_step && !s->ck->driver->latest)
+	if (!rc && !ck_slim_rewrites(s->ck))
 		rc = ck_fail(err, CKPT_E_UNSUPPORTED, s->ck->ix.path, CKPT_NO_OFFSET,
 			     "slim does not rewrite a checkpoint of format %s; zckpt convert "
 			     "writes the weights alone", s->ck->ix.format);

@@ -28,3 +28,18 @@ for s in global_step3 global_step3_universal 'it is [a] "step"'; do
 	zckpt verify -q --full "run/$s"; echo "exit $?, $(zckpt inspect "run/$s" | grep -c exp_avg)"
 done
 show --keep 'it is [a] "step"' --apply run
+# folders of the Trainer alone have one file of moments and weights beside it: they stay whole, the others do not
+mkdir mixed
+for n in 1 2 4; do
+	cp -r "$FIXTURES/trainer/llama/ckpt" mixed/checkpoint-$n
+	sed "s|\"global_step\": [0-9]*|\"global_step\": $n|" "$FIXTURES/trainer/llama/ckpt/trainer_state.json" > mixed/checkpoint-$n/trainer_state.json
+done
+mkdir mixed/checkpoint-3
+cp -r "$DS/ds0.19.8-z2-bf16-w2/ckpt/global_step3" mixed/checkpoint-3; printf global_step3 > mixed/checkpoint-3/latest
+show --keep-last 3 --moments-last 1 mixed
+zckpt prune -q --keep-last 3 --moments-last 1 --apply mixed > out.txt; echo "exit $?"
+for n in 2 3 4; do
+	zckpt verify -q mixed/checkpoint-$n 2> err; echo "exit $?, $(zckpt inspect mixed/checkpoint-$n 2> err | grep -c exp_avg)"
+done
+ls mixed mixed/checkpoint-2
+zckpt prune --moments-last 1 --json mixed | grep -o '"why":[^}]*'
