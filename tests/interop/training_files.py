@@ -15,6 +15,7 @@ without dimensions, bf16 weights, other keys). For each file:
 Files whose states cannot be given to parameters, and damaged ones, are refused.
 """
 import argparse
+import copy
 import json
 import os
 import shutil
@@ -46,12 +47,17 @@ class Net(nn.Module):
         return self.head(self.down(h) * self.scale)
 
 
-def step(net, opt, seed):
+def step(net, opt, seed, scaler=None):
     g = torch.Generator().manual_seed(seed)
     x, y = torch.randint(0, 11, (16,), generator=g), torch.randint(0, 11, (16,), generator=g)
     loss = nn.functional.cross_entropy(net(x).float(), y)
-    loss.backward()
-    opt.step()
+    if scaler:
+        scaler.scale(loss).backward()
+        scaler.step(opt)
+        scaler.update()
+    else:
+        loss.backward()
+        opt.step()
     opt.zero_grad()
     return loss.item()
 
@@ -80,7 +86,10 @@ FORMS = {
     "scalar": ({"scalar": True}, torch.optim.AdamW, {}, "two", "model", "optimizer",
                "module._orig_mod.", None),
     "bf16": ({}, torch.optim.AdamW, {}, "one", "model", "optimizer", "", torch.bfloat16),
+    "fp16": ({}, torch.optim.AdamW, {"eps": 1e-4}, "two", "model", "optimizer", "", torch.float16),
+    "amp": ({}, torch.optim.AdamW, {}, "one", "model", "optimizer", "", None),
 }
+SCALED = {"amp"}    # by a GradScaler, which they save as "scaler"
 
 
 def make(form, seed=7):
@@ -89,24 +98,31 @@ def make(form, seed=7):
     net = Net(**net_of)
     if dtype:
         net.to(dtype)
-    return net, cls(groups_of(net, groups), lr=0.01, betas=(0.875, 0.96875), eps=1e-7, **options)
+    options = {"eps": 1e-7, **options}
+    return net, cls(groups_of(net, groups), lr=0.01, betas=(0.875, 0.96875), **options)
+
+
+def scaler_of(form):
+    return torch.amp.GradScaler("cpu", init_scale=1024.0, growth_interval=2) \
+        if form in SCALED else None
 
 
 def trained(form):
     net, opt = make(form)
-    sched = torch.optim.lr_scheduler.StepLR(opt, 2)
+    sched, scaler = torch.optim.lr_scheduler.StepLR(opt, 2), scaler_of(form)
     for s in range(3):
-        step(net, opt, s)
+        step(net, opt, s, scaler)
         sched.step()
-    return net, opt, sched
+    return net, opt, sched, scaler
 
 
 def save(form, path):
     _, _, _, _, model, optimizer, prefix, _ = FORMS[form]
-    net, opt, sched = trained(form)
+    net, opt, sched, scaler = trained(form)
+    more = {"scaler": scaler.state_dict()} if scaler else {}
     torch.save({model: {prefix + k: v for k, v in net.state_dict().items()},
                 optimizer: opt.state_dict(), "scheduler": sched.state_dict(), "epoch": 2,
-                "args": {"lr": 0.01, "name": form}, "rng": torch.get_rng_state()}, path)
+                "args": {"lr": 0.01, "name": form}, "rng": torch.get_rng_state(), **more}, path)
     return net, opt
 
 
@@ -158,9 +174,10 @@ def same(a, b, what):
 
 def loads(path, form):
     """A new net and optimizer that load it have the run's next step."""
-    old, opt, _ = trained(form)
+    old, opt, _, scaler = trained(form)
     file = torch.load(path, weights_only=True)
     assert file["epoch"] == 2 and file["args"]["name"] == form, list(file)
+    assert not scaler or file["scaler"] == scaler.state_dict(), file["scaler"]
     assert file["step"] == 3 and file["lr_scheduler"]["last_epoch"] == 3, list(file)
     new, fresh = make(form, seed=8)
     new.load_state_dict(file["model"])
@@ -200,6 +217,45 @@ def there_and_back(zckpt, path, form, work):
         loads(d + ".pth", form)
     run(zckpt, "convert", "--to", "torch-training", path, out + "-same.pth")
     loads(out + "-same.pth", form)
+
+
+# ------------------------------------------------------------------ fp16
+def same_file(a, b, form):
+    """The model, the states and the scale of two files, with their types."""
+    _, _, _, _, model, optimizer, prefix, _ = FORMS[form]
+    a, b = torch.load(a, weights_only=True), torch.load(b, weights_only=True)
+    assert len(a[model]) == len(b["model"])
+    for name, p in a[model].items():
+        same(p, b["model"][name[len(prefix):]], name)
+    for i, states in a[optimizer]["state"].items():
+        for state, v in states.items():
+            same(v, b["optimizer"]["state"][i][state], "%s of %d" % (state, i))
+    assert a.get("scaler", b.get("scaler")) == b.get("scaler"), (a["scaler"], b.get("scaler"))
+
+
+def half_model(form, path):
+    """A run in fp32 whose loop saves model.half(), as many do: fp32 states, fp16 weights."""
+    save(form, path)
+    file = torch.load(path, weights_only=True)
+    file[FORMS[form][4]] = {k: v.half() if v.is_floating_point() else v
+                            for k, v in file[FORMS[form][4]].items()}
+    torch.save(file, path)
+
+
+def halves_return(zckpt, path, form, work):
+    """A model in fp16: every form, and back with --dtype fp16, has the file's bits and types."""
+    out = os.path.join(work, "half-" + os.path.basename(path))
+    ways = [("--stage", s, "--world", w) for s, w in (("0", 2), (1, 2), (2, 3), (3, 2))]
+    ways += [("--to", to, "--world", 2) for to in ("universal", "native", "dcp", "fsdp-ranks")]
+    for way in ways:
+        d = "%s-%s" % (out, way[1])
+        run(zckpt, "reshard", *way, path, d)
+        run(zckpt, "verify", "--full", d)
+        run(zckpt, "convert", "--to", "torch-training", "--dtype", "fp16", d, d + ".pth")
+        same_file(path, d + ".pth", form)
+    run(zckpt, "convert", "--to", "torch-training", path, out + "-same.pth")
+    same_file(path, out + "-same.pth", form)
+    assert ("scaler" in torch.load(out + "-same.pth", weights_only=True)) == (form in SCALED)
 
 
 # ------------------------------------------------------------------ refused
@@ -258,6 +314,41 @@ def damaged(zckpt, path, work):
 
 
 # ------------------------------------------------------------------ DeepSpeed
+def torch_updates(scaler, overflow):
+    p = nn.Parameter(torch.zeros(1))
+    opt = torch.optim.SGD([p], lr=0.1)
+    scaler.scale(p.sum() * (float("inf") if overflow else 1)).backward()
+    scaler.step(opt)
+    scaler.update()
+
+
+def scale_differs(engine, grad):
+    """The scaler of DeepSpeed and GradScaler, if the file has one, after the same steps.
+
+    Then DeepSpeed trains on: its states are as its optimizer needs them.
+    """
+    scaler, said = copy.copy(engine.optimizer.loss_scaler), []
+    want = grad["scale"] if grad else 65536.0
+    if not scaler.dynamic or scaler.loss_scale != want:
+        said.append("scale %s, not %s" % (scaler.loss_scale, want))
+    x, y = torch.randint(0, 11, (2,)), torch.randint(0, 11, (2,))
+    engine.backward(nn.functional.cross_entropy(engine(x).float(), y))
+    engine.step()
+    if engine.global_steps != 4:
+        said.append("no step after the third")
+    if not grad:
+        return said
+    twin = torch.amp.GradScaler("cpu")
+    twin.load_state_dict(grad)
+    for overflow in (False, False, False, False, False, True, True):
+        torch_updates(twin, overflow)
+        scaler.update_scale(overflow)
+        if scaler.cur_scale != twin.get_scale():
+            said.append("scale %s after an update, GradScaler's %s" %
+                        (scaler.cur_scale, twin.get_scale()))
+    return said
+
+
 def deepspeed_worker(folder, path, form, dtype, stage):
     def work(rank, world):
         import deepspeed
@@ -270,6 +361,9 @@ def deepspeed_worker(folder, path, form, dtype, stage):
         if dtype == "bf16":
             cfg["bf16"] = {"enabled": True}
             net.to(torch.bfloat16)
+        elif dtype == "fp16":
+            cfg["fp16"] = {"enabled": True}
+            net.half()      # its buffers, too, which DeepSpeed leaves and batch norms need
         engine = deepspeed.initialize(model=net, optimizer=opt, config=cfg,
                                       dist_init_required=False)[0]
         engine.load_checkpoint(folder)
@@ -289,23 +383,29 @@ def deepspeed_worker(folder, path, form, dtype, stage):
                     got = state.get(name + "|weight")
                 if got is None or not torch.equal(got.float().reshape(w.shape), w.float()):
                     said.append("%s|%s" % (name, what))
+            p = dict(net.named_parameters())[name]
+            if dtype == "fp16" and stage < 3 and \
+                    not torch.equal(p.detach(), weights[prefix + name].half()):
+                said.append("%s|weight" % name)
         if engine.global_steps != 3:
             said.append("global_steps %d" % engine.global_steps)
         base = getattr(engine.optimizer, "optimizer", engine.optimizer)
         for s in base.state.values():
             if float(s.get("step", 3)) != 3:
                 said.append("step %s" % s.get("step"))
-        return said
+        if dtype == "fp16":
+            said += scale_differs(engine, file.get("scaler"))
+        assert not said, said       # what a rank returns is lost
     return work
 
 
 def deepspeed_resumes(zckpt, path, form, dtype, stage, world, work):
     import dsrank
-    d = os.path.join(work, "ds-%s-%s-%d" % (form, dtype, stage))
+    d = os.path.join(work, "ds-%s-%s-%d" % (os.path.basename(path), dtype, stage))
     run(zckpt, "shard", path, d, "--world", world, "--stage", stage, "--with-states", "--dtype",
         dtype)
     said = dsrank.fork_ranks(world, deepspeed_worker(d, path, form, dtype, stage))
-    assert not any(said), said
+    assert not said, said
 
 
 # ------------------------------------------------------------------ ztrain
@@ -363,6 +463,69 @@ def ztrain_resumes(zckpt, ztrain, fixtures, work):
         assert o.param_groups[0]["weight_decay"] == 0.1 and float(o.state[q]["step"]) == 6
 
 
+def ztrain_resumes_fp16(zckpt, ztrain, fixtures, work):
+    """In fp16 with the scale of GradScaler, from a file in fp32 and from one saved in fp16."""
+    from transformers import AutoModelForCausalLM
+    folder = os.path.join(fixtures, "model", "models", "llama3_tied")
+    ids = torch.randint(0, 257, (64, 32), generator=torch.Generator().manual_seed(0))
+    rows = os.path.join(work, "rows16.jsonl")
+    with open(rows, "w") as f:
+        for r in ids.tolist():
+            f.write(json.dumps({"input_ids": r}) + "\n")
+    net = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32,
+                                               attn_implementation="eager")
+    opt = torch.optim.AdamW(net.parameters(), lr=1e-3, betas=(0.9, 0.95), weight_decay=0.1)
+    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0, growth_interval=2)
+    files = {n: os.path.join(work, n + ".pth") for n in ("amp32", "amp16", "bare16")}
+    losses, scales = [], []
+    for s in range(6):
+        x = ids[8 * s:8 * s + 8]
+        loss = net(input_ids=x, labels=x).loss
+        scales.append(scaler.get_scale())
+        scaler.scale(loss).backward()
+        scaler.unscale_(opt)
+        nn.utils.clip_grad_norm_(net.parameters(), 1.0)
+        scaler.step(opt)
+        scaler.update()
+        opt.zero_grad()
+        losses.append(loss.item())
+        if s == 2:
+            half = {k: v.half() for k, v in net.state_dict().items()}
+            more = {"optimizer": opt.state_dict(), "epoch": 0, "step": 3}
+            for name, model in (("amp32", net.state_dict()), ("amp16", half), ("bare16", half)):
+                scale = {} if name == "bare16" else {"scaler": scaler.state_dict()}
+                torch.save({"model": model, **more, **scale}, files[name])
+    for name, precision, world, stage in (("amp32", "fp16", 1, 1), ("amp16", "fp16", 2, 3),
+                                          ("bare16", "fp16", 1, 2), ("amp32", "bf16", 1, 2),
+                                          ("amp16", None, 1, 0)):
+        what = "%s-%s-%d-%d" % (name, precision, world, stage)
+        cfg, log = os.path.join(work, what + ".json"), os.path.join(work, what + ".jsonl")
+        with open(cfg, "w") as f:
+            json.dump({"train_batch_size": 8, "train_micro_batch_size_per_gpu": 4,
+                       "gradient_clipping": 1.0, "zero_optimization": {"stage": stage},
+                       **({precision: {"enabled": True}} if precision else {}),
+                       "optimizer": {"type": "AdamW", "params": {
+                           "lr": 1e-3, "betas": [0.9, 0.95], "weight_decay": 0.1}}}, f)
+        words = [ztrain, "--model", folder, "--config", cfg, "--data", rows, "--resume",
+                 files[name], "--steps", 6, "--log", log, "--save", log + ".run"]
+        if world > 1:
+            words = [os.path.join(HERE, "..", "lib", "run", "mpirun"), "-n", world] + words
+        run(*words)
+        got = [json.loads(line) for line in open(log)]
+        got = [r for r in got if "loss" in r and "step" in r]
+        assert len(got) == 3, got
+        for a, b in zip(got, losses[3:]):
+            assert abs(a["loss"] - b) < (0.05 if precision == "bf16" else 5e-3), (what, a, b)
+        seen = [r.get("loss_scale", 1) for r in got]
+        want = scales[3:] if name != "bare16" else [65536.0] * 3
+        assert seen == (want if precision == "fp16" else [1, 1, 1]), (what, seen, want)
+        back = log + ".pth"
+        run(zckpt, "convert", "--to", "torch-training", log + ".run", back)
+        file = torch.load(back, weights_only=True)
+        if precision == "fp16" and name != "bare16":
+            assert file["scaler"] == scaler.state_dict(), (file["scaler"], scaler.state_dict())
+
+
 def main():
     a = argparse.ArgumentParser()
     a.add_argument("work")
@@ -381,18 +544,32 @@ def main():
         net, opt = save(form, path)
         cases.append((form + ": names", named, o.zckpt, path, net, opt))
         cases.append((form + ": there and back", there_and_back, o.zckpt, path, form, o.work))
+    for form in ("adamw", "amp"):
+        path = os.path.join(o.work, "half-%s.pth" % form)
+        half_model(form, path)
+        cases.append(("fp16 model of %s: there and back" % form, halves_return, o.zckpt, path,
+                      form, o.work))
+    cases.append(("fp16: there and back, with types", halves_return, o.zckpt,
+                  os.path.join(o.work, "fp16.pth"), "fp16", o.work))
     first = os.path.join(o.work, "adamw.pth")
     cases.append(("refused", refused, o.zckpt, o.work))
     cases.append(("damaged", damaged, o.zckpt, first, o.work))
     for form, dtype, stage, world in (("adamw", "fp32", 1, 2), ("fused", "bf16", 2, 2),
                                       ("two", "bf16", 3, 2), ("adamw", "fp32", 3, 1),
-                                      ("bf16", "bf16", 1, 2)):
+                                      ("bf16", "bf16", 1, 2), ("amp", "fp16", 1, 2),
+                                      ("amp", "fp16", 2, 2), ("amp", "fp16", 3, 2),
+                                      ("fp16", "fp16", 1, 1), ("fp16", "fp16", 2, 2),
+                                      ("fp16", "fp16", 3, 1), ("half-amp", "fp16", 2, 2),
+                                      ("half-adamw", "fp16", 3, 2)):
         path = os.path.join(o.work, form + ".pth")
         cases.append(("DeepSpeed: %s in %s, stage %d, %d ranks" % (form, dtype, stage, world),
-                      deepspeed_resumes, o.zckpt, path, form, dtype, stage, world, o.work))
+                      deepspeed_resumes, o.zckpt, path, form.split("-")[-1], dtype, stage, world,
+                      o.work))
     if o.ztrain and os.access(o.ztrain, os.X_OK) and \
             os.path.isdir(os.path.join(o.fixtures or "", "model")):
         cases.append(("ztrain", ztrain_resumes, o.zckpt, o.ztrain, o.fixtures, o.work))
+        cases.append(("ztrain in fp16", ztrain_resumes_fp16, o.zckpt, o.ztrain, o.fixtures,
+                      o.work))
     for c in cases:
         if o.only in c[0]:
             case(*c)
