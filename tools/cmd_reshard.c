@@ -69,9 +69,9 @@ static const struct opt own[] = {
 	  "assign parameters round robin; --no-round-robin: in order", OPT_NEGATABLE | OPT_RARE },
 	{ "reset-optimizer", 0, OPT_FLAG, &want.reset_optimizer, NULL,
 	  "set moments and their step to zero; keep weights and masters", 0 },
-	{ "dtype", 0, OPT_TEXT, &want.dtype, "bf16|fp32",
+	{ "dtype", 0, OPT_TEXT, &want.dtype, "bf16|fp16|fp32",
 	  "of a torch file with model and optimizer: type of the run's weights; masters keep the "
-	  "file's", OPT_RARE },
+	  "file's. Of --to torch-training: type of the model (default: the masters')", OPT_RARE },
 	{ "with-states", 0, OPT_FLAG, &want.with_states, NULL, "", OPT_HIDDEN },
 	{ "drop-state", 0, OPT_COMMAS, &want.drop_state, "PATTERN",
 	  "leave out this optimizer state, such as max_exp_avg_sq", OPT_RARE },
@@ -216,8 +216,10 @@ static int parse_dtype(struct reshard *r)
 	const char *s = want.dtype;
 
 	r->opts.weight_dtype = s ? (int)ckpt_dtype_parse(s) : 0;
-	if (s && r->opts.weight_dtype != CKPT_BF16 && r->opts.weight_dtype != CKPT_F32)
-		return cli_wrong(&cmd_reshard, "--dtype %s: must be bf16 or fp32", out_name(s));
+	if (s && r->opts.weight_dtype != CKPT_BF16 && r->opts.weight_dtype != CKPT_F16 &&
+	    r->opts.weight_dtype != CKPT_F32)
+		return cli_wrong(&cmd_reshard, "--dtype %s: must be bf16, fp16 or fp32",
+				 out_name(s));
 	return 0;
 }
 

@@ -150,6 +150,18 @@ static int refuse_variants(struct ckpt_values *v, struct ckpt_err *err)
 	return 0;
 }
 
+/*
+ * One file of torch does not say what type its run computed in: the scale in it is of this run if
+ * this one has a scale that moves.
+ */
+static bool has_other_scale(const struct ckpt *ck, const struct en_scale *scale)
+{
+	struct ckpt_info info;
+
+	ckpt_info_get(ck, &info);
+	return !scale->dynamic && !strcmp(info.format, "torch");
+}
+
 static int read_values(const struct en_model *model, const struct ckpt *ck, struct en_loaded *out,
 		       struct en_sched *sched, struct en_scale *scale, struct ckpt_err *err)
 {
@@ -178,7 +190,7 @@ static int read_values(const struct en_model *model, const struct ckpt *ck, stru
 	}
 	if (!rc && sched)
 		rc = en_sched_load_values(sched, v, &found, err);
-	if (!rc && scale)
+	if (!rc && scale && !has_other_scale(ck, scale))
 		rc = en_scale_load_values(scale, v, &found, err);
 	if (!rc)
 		rc = read_text(v, EN_CHECKPOINTER_DATA, &out->data, err);

@@ -12,6 +12,7 @@
 
 #include "formats/torch_pt/ck_pt_driver.h"
 #include "formats/torch_pt/ck_pt_priv.h"
+#include "formats/torch_pt/ck_pt_scaler.h"
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/format/ck_values.h"
 #include "libckpt/step/ck_step_ds.h"
@@ -227,6 +228,25 @@ static struct ck_val *add_entries(const struct ck_pt_read *r, struct ck_arena *a
 	return d;
 }
 
+/* A model in fp16 is of a run in fp16; of another one the caller knows (want->weight_dtype). */
+static int take_scaler(struct ck_pt_read *r, const struct ck_index *ix, struct ck_step *step,
+		       struct ckpt_err *err)
+{
+	const char *key;
+	const struct ck_val *grad = ck_pt_scaler_find(r->pt->doc.root, &key);
+	const uint32_t s = ix->tensor[r->owners.param[0]].first_state;
+
+	step->half_scaler = ck_pt_scaler_state(grad, ix->step < 0 ? 0 : ix->step, &r->arena);
+	if (!step->half_scaler)
+		return ck_fail_nomem(err, "a loss scaler", 0);
+	if (grad && ck_pt_scaler_is_uneven(grad))
+		ck_findings_add(&step->for_others, CK_FINDING_NOT_CARRIED, step->at.where,
+				"'%.60s': its backoff_factor is not 1 / growth_factor; DeepSpeed's "
+				"loss scale falls by the factor that it grows by", key);
+	return ck_step_made_scaler_of(&r->arena, step, s == CK_NONE ? CKPT_F32 :
+				      (enum ckpt_dtype)ix->state[s].dtype, err);
+}
+
 int ck_pt_read_step(const struct ck_input *in, const struct ck_index *ix, struct ck_findings *f,
 		    struct ck_step *out, struct ckpt_err *err)
 {
@@ -250,7 +270,7 @@ int ck_pt_read_step(const struct ck_input *in, const struct ck_index *ix, struct
 		compare_counts(r, out);
 		note_masters(r, ix, out);
 		note_frozen(ix, out);
-		rc = ck_step_made_scaler(&r->arena, out, err);
+		rc = take_scaler(r, ix, out, err);
 	}
 	if (!rc)
 		rc = ck_step_made_model(ix, &r->arena, out, err);
@@ -313,6 +333,8 @@ static int make_values(struct ck_pt_read *r, const struct ck_index *ix, struct c
 		       struct ckpt_err *err)
 {
 	struct ck_val *d = ck_val_new_dict(&r->arena);
+	const struct ck_val *grad;
+	const char *key;
 	int rc = ck_pt_training_choose(r->pt, NULL, NULL, &r->t, err);
 
 	if (!rc)
@@ -325,6 +347,10 @@ static int make_values(struct ck_pt_read *r, const struct ck_index *ix, struct c
 		d = ck_val_dict_sets(&r->arena, d, "global_steps",
 				     ck_val_new_int(&r->arena, ix->step));
 	out->model = add_entries(r, &r->arena, d, ix->path, NULL);
+	grad = ck_pt_scaler_find(r->pt->doc.root, &key);
+	if (grad && !(out->scaler = ck_pt_scaler_state(grad, ix->step < 0 ? 0 : ix->step,
+						       &r->arena)))
+		return ck_fail_nomem(err, "a loss scaler", 0);
 	return out->model ? 0 : ck_fail_nomem(err, "values", 0);
 }
 

@@ -12,6 +12,7 @@
 
 #include "formats/torch_pt/ck_pt_plan.h"
 #include "formats/torch_pt/ck_pt_priv.h"
+#include "formats/torch_pt/ck_pt_scaler.h"
 #include "formats/torch_pt/ck_pt_training.h"
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/step/ck_step.h"
@@ -46,10 +47,10 @@ static uint32_t add_storage(struct writing *w, uint8_t dtype, const struct ck_pt
 }
 
 /* Tied names are two tensors on one storage. */
-static uint32_t storage_of(struct writing *w, uint32_t state, uint64_t count)
+static uint32_t storage_of(struct writing *w, uint32_t state, uint8_t dtype, uint64_t count)
 {
 	const struct ck_pt_piece piece = {
-		.kind = CK_SEG_STATE, .dtype = w->ix->state[state].dtype, .state = state,
+		.kind = CK_SEG_STATE, .dtype = dtype, .state = state,
 		.count = count, .slot = CK_NONE,
 	};
 	uint32_t *key = ck_arena_alloc(&w->arena, sizeof(*key));
@@ -65,11 +66,12 @@ static uint32_t storage_of(struct writing *w, uint32_t state, uint64_t count)
 	return add_storage(w, piece.dtype, &piece);
 }
 
-static struct ck_val *tensor_of(struct writing *w, const struct ck_tensor *t, uint32_t state)
+static struct ck_val *tensor_of(struct writing *w, const struct ck_tensor *t, uint32_t state,
+				uint8_t dtype)
 {
 	uint64_t stride[MOST_DIMS], n = 1;
 	struct ck_tensor_ref ref = {
-		.dtype = w->ix->state[state].dtype, .ndim = t->ndim, .shape = t->shape,
+		.dtype = dtype, .ndim = t->ndim, .shape = t->shape,
 		.stride = stride, .numel = t->numel,
 	};
 
@@ -77,7 +79,7 @@ static struct ck_val *tensor_of(struct writing *w, const struct ck_tensor *t, ui
 		stride[k - 1] = n;
 		n *= t->shape[k - 1] ? t->shape[k - 1] : 1;
 	}
-	ref.storage = storage_of(w, state, t->numel);
+	ref.storage = storage_of(w, state, dtype, t->numel);
 	return ref.storage == CK_NONE ? NULL : ck_val_new_tensor(&w->arena, &ref);
 }
 
@@ -118,6 +120,15 @@ static int check_tensor(const struct writing *w, const struct ck_tensor *t, uint
 	return 0;
 }
 
+/* Of an entry of the model: as it is, or of parameters as was asked for. */
+static uint8_t model_type(const struct writing *w, const struct ck_tensor *t, uint32_t state)
+{
+	const uint8_t dtype = w->ix->state[state].dtype;
+
+	return w->want->weight_dtype && t->role != CKPT_ROLE_BUFFER &&
+	       ck_dtype_is_castable(dtype) ? (uint8_t)w->want->weight_dtype : dtype;
+}
+
 /* A parameter of torch's optimizer is what DeepSpeed calls the master. */
 static int add_name(struct writing *w, uint32_t tensor, bool *done, struct ck_val *d,
 		    struct ckpt_err *err)
@@ -134,7 +145,8 @@ static int add_name(struct writing *w, uint32_t tensor, bool *done, struct ck_va
 	done[tensor] = true;
 	rc = check_tensor(w, &w->ix->tensor[of], state, err);
 	if (!rc && !ck_val_dict_add(&w->arena, d, ck_val_new_str(&w->arena, t->name),
-				    tensor_of(w, &w->ix->tensor[of], state)))
+				    tensor_of(w, &w->ix->tensor[of], state,
+					      model_type(w, &w->ix->tensor[of], state))))
 		rc = ck_fail_nomem(err, "a state dict", tensor);
 	return rc;
 }
@@ -201,7 +213,7 @@ static struct ck_val *states_of(struct writing *w, const struct ck_step_group *g
 	for (uint32_t s = t->first_state; s != CK_NONE; s = w->ix->state[s].next)
 		if (ck_step_is_moment(w->want, w->ix->state[s].name))
 			d = ck_val_dict_sets(&w->arena, d, w->ix->state[s].name,
-					     tensor_of(w, t, s));
+					     tensor_of(w, t, s, w->ix->state[s].dtype));
 	return d;
 }
 
@@ -294,7 +306,29 @@ static void note(const struct writing *w, const char *where, const char *what)
 	ck_findings_add(w->step->f, CK_FINDING_NOT_CARRIED, where, "%s", what);
 }
 
-static struct ck_val *add_client(struct writing *w, struct ck_val *d)
+/* The loss scale of a step in fp16 takes the place of the one that the client's values have. */
+static struct ck_val *add_scaler(struct writing *w, struct ck_val *d, const char **key_out)
+{
+	const struct ck_step *step = w->step;
+	const struct ck_val *dynamic = step->dynamic_scale;
+	struct ck_val *grad = NULL;
+
+	if (!dynamic || dynamic->kind != CK_VAL_BOOL || !dynamic->u.b ||
+	    step->half_scaler)	/* of a file, whose client values have it */
+		return d;
+	if (step->scaler && step->scaler->kind == CK_VAL_OBJECT)
+		grad = ck_pt_scaler_grad(step->scaler->u.obj->state, &w->arena);
+	if (!grad) {
+		note(w, "loss_scaler", "the loss scale of fp16: it has no count of steps since "
+		     "the last overflow, and torch.amp's GradScaler begins with its own");
+		return d;
+	}
+	if (!ck_pt_scaler_find(step->model, key_out))
+		*key_out = "scaler";
+	return ck_val_dict_sets(&w->arena, d, *key_out, grad);
+}
+
+static struct ck_val *add_client(struct writing *w, struct ck_val *d, const char *scaler)
 {
 	static const struct ck_pt_training none = { .key = NULL };
 	struct ck_val *const *item;
@@ -306,7 +340,7 @@ static struct ck_val *add_client(struct writing *w, struct ck_val *d)
 		struct ck_val *v = item[2 * i + 1];
 
 		if (!key || ck_step_ds_is_own(key) || !strcmp(key, "lr_scheduler") ||
-		    ck_val_is_none(v))
+		    ck_val_is_none(v) || (scaler && !strcmp(key, scaler)))
 			continue;
 		if (ck_pt_training_is_client(&none, key, v) && ck_step_ds_is_plain(v))
 			d = ck_val_dict_add(&w->arena, d, item[2 * i], v);
@@ -321,6 +355,7 @@ static struct ck_val *make_root(struct writing *w, struct ck_val *model)
 {
 	struct ck_arena *a = &w->arena;
 	struct ck_val *d = ck_val_new_dict(a), *scheduler, *steps;
+	const char *key = NULL;
 	int64_t count;
 
 	d = ck_val_dict_sets(a, d, "model", model);
@@ -330,14 +365,11 @@ static struct ck_val *make_root(struct writing *w, struct ck_val *model)
 		d = ck_val_dict_sets(a, d, "lr_scheduler", scheduler);
 	else if (scheduler && !ck_val_is_none(scheduler))
 		note(w, "lr_scheduler", "a scheduler with tensors or objects in it");
-	d = add_client(w, d);
+	d = add_scaler(w, d, &key);
+	d = add_client(w, d, key);
 	steps = ck_val_get(w->step->model, "global_steps");
 	if (ck_val_int(steps, &count) && !ck_val_get(w->step->model, "step"))
 		d = ck_val_dict_sets(a, d, "step", ck_val_new_int(a, count));
-	if (w->step->dynamic_scale && w->step->dynamic_scale->kind == CK_VAL_BOOL &&
-	    w->step->dynamic_scale->u.b)
-		note(w, "loss_scaler", "the loss scale of fp16: torch.amp's GradScaler begins "
-		     "with its own");
 	return d;
 }
 

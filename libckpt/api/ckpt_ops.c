@@ -116,9 +116,11 @@ int ckpt_reshard(struct ckpt *ck, const char *dst, const struct ckpt_reshard_opt
 	rc = ck_opts_take(&o, sizeof(o), opts, "options of resharding", err);
 	if (!rc)
 		rc = take_shared(&shared, &o.run, NULL, err);
-	if (!rc && o.weight_dtype && o.weight_dtype != CKPT_BF16 && o.weight_dtype != CKPT_F32)
+	if (!rc && o.weight_dtype && o.weight_dtype != CKPT_BF16 && o.weight_dtype != CKPT_F16 &&
+	    o.weight_dtype != CKPT_F32)
 		rc = ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
-			     "weights of a step made of a training file are bf16 or fp32, not %s",
+			     "weights of a step made of a training file are bf16, fp16 or fp32, "
+			     "not %s",
 			     ckpt_dtype_name((enum ckpt_dtype)o.weight_dtype));
 	if (!rc && ((o.flags & ~known) || o.stage < -1 || o.stage > 4 || o.to < 0 ||
 		    (o.to > CKPT_TO_NATIVE && o.to != CKPT_TO_DCP &&

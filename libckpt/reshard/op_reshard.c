@@ -66,10 +66,12 @@ static int check_source(struct resharding *r, struct ckpt_err *err)
 			       "cannot reshard a checkpoint of format %s; give a step of "
 			       "DeepSpeed, of FSDP or a native one, or a training file of torch",
 			       r->ck->ix.format);
-	if (r->opts->weight_dtype && (!r->driver->has_subtrees || r->opts->to))
+	if (r->opts->weight_dtype && r->opts->to != CKPT_TO_TORCH_TRAINING &&
+	    (!r->driver->has_subtrees || r->opts->to))
 		return ck_fail(err, CKPT_E_USAGE, r->ck->ix.path, CKPT_NO_OFFSET,
 			       "a type of weights applies to a training file of torch that becomes "
-			       "a DeepSpeed step; other steps keep their types");
+			       "a DeepSpeed step, and to one that is written; other steps keep "
+			       "their types");
 	rc = ck_step_check_world(world_of(r), err);
 	if (!rc)
 		rc = ck_step_check_tag(r->opts->tag ? r->opts->tag :

@@ -97,6 +97,11 @@ struct ck_step {
 	/* Values that no layout decides; NULL = there is none. */
 	struct ck_val *scaler;		/* an object of a class of DeepSpeed's */
 	struct ck_val *dynamic_scale, *overflow, *clip;
+	/*
+	 * Of a source that does not say what type the run computes in: attributes of the scaler
+	 * that it has in fp16.  NULL = 'scaler' is that of the run.
+	 */
+	struct ck_val *half_scaler;
 	struct ck_val *elastic_step;
 	const struct ck_val *own;	/* the ZeRO dictionary, in forms of DeepSpeed's; or NULL */
 	struct ck_step_file *file;	/* of tensors in all these: the first begins at 0 */

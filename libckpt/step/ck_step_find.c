@@ -10,6 +10,7 @@
 #include "libckpt/io/ck_fs.h"
 #include "libckpt/io/ck_mount.h"
 #include "libckpt/step/ck_step.h"
+#include "libckpt/step/ck_step_made.h"
 
 /* The highest bid on it. */
 static int bid_on(const struct ck_formats *formats, const struct ck_tree *tree,
@@ -320,6 +321,8 @@ int ck_step_convert(const struct ck_format *source, const struct ck_input *in,
 		rc = source->read_step(in, ix, f, &step, err);
 	if (!rc && want->weight_dtype)
 		step.weight_dtype = want->weight_dtype;
+	if (!rc && want->weight_dtype && step.half_scaler)
+		rc = ck_step_made_scaler_of(step.arena, &step, want->weight_dtype, err);
 	if (!rc && step.parallel &&
 	    (want->whole || step.only_whole ||
 	     (want->target != source && !want->target->takes_parallel)))

@@ -107,20 +107,30 @@ int ck_step_made_model(const struct ck_index *ix, struct ck_arena *a, struct ck_
 	return rc ? rc : add_counts(ix, a, step->model, err);
 }
 
-int ck_step_made_scaler(struct ck_arena *a, struct ck_step *step, struct ckpt_err *err)
+int ck_step_made_scaler_of(struct ck_arena *a, struct ck_step *step, enum ckpt_dtype weights,
+			   struct ckpt_err *err)
 {
-	struct ck_val *s = ck_val_new_dict(a);
+	const bool dynamic = step->half_scaler && weights == CKPT_F16;
+	const char *kind = dynamic ? "DynamicLossScaler" : "LossScaler";
+	struct ck_val *s = dynamic ? step->half_scaler : ck_val_new_dict(a);
 
-	s = ck_val_dict_sets(a, s, "cur_scale", ck_val_new_float(a, 1));
-	s = ck_val_dict_sets(a, s, "dynamic", ck_val_new_bool(a, false));
+	if (!dynamic) {
+		s = ck_val_dict_sets(a, s, "cur_scale", ck_val_new_float(a, 1));
+		s = ck_val_dict_sets(a, s, "dynamic", ck_val_new_bool(a, false));
+	}
 	step->scaler = ck_val_new_object(a, CK_HOW_NEWOBJ,
 					 ck_val_new_global(a, "deepspeed.runtime.fp16.loss_scaler",
-							   "LossScaler"),
+							   kind),
 					 ck_val_new_tuple(a, NULL, 0));
-	step->dynamic_scale = ck_val_new_bool(a, false);
+	step->dynamic_scale = ck_val_new_bool(a, dynamic);
 	step->overflow = ck_val_new_bool(a, false);
 	if (!s || !step->scaler || !step->dynamic_scale || !step->overflow)
 		return ck_fail_nomem(err, "a loss scaler", 0);
 	step->scaler->u.obj->state = s;
 	return 0;
+}
+
+int ck_step_made_scaler(struct ck_arena *a, struct ck_step *step, struct ckpt_err *err)
+{
+	return ck_step_made_scaler_of(a, step, CKPT_F32, err);
 }

@@ -24,5 +24,8 @@ int ck_step_made_names(const struct ck_index *ix, struct ck_arena *a, struct ck_
 		       struct ckpt_err *err);
 /* A scale of one: runs of FSDP in fp32 and bf16 scale no loss. */
 int ck_step_made_scaler(struct ck_arena *a, struct ck_step *step, struct ckpt_err *err);
+/* The scale of a run with weights of that type: of fp16 step->half_scaler, if there is one. */
+int ck_step_made_scaler_of(struct ck_arena *a, struct ck_step *step, enum ckpt_dtype weights,
+			   struct ckpt_err *err);
 
 #endif

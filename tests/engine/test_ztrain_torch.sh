@@ -6,6 +6,7 @@
 #
 #   worlds    a step of 2 ranks as such a file, resumed by 1 and 2 ranks at stages 0 and 3: the losses
 #             and norms are those of the run that resumes from the step itself
+#   fp16      the same of a run in fp16, with its loss scale; a run in fp32 leaves that scale
 #   refused   a file that was cut
 # Files that torch wrote: tests/interop/training_files.py.
 set -u
@@ -16,12 +17,14 @@ zckpt=${ZCKPT:-$root/build/zckpt}
 envrun=$root/tests/lib/run/envrun
 unset RANK WORLD_SIZE LOCAL_RANK MASTER_ADDR MASTER_PORT TORCHELASTIC_RUN_ID TORCHELASTIC_USE_AGENT_STORE
 
+more=	# of the configuration
+
 # train NAME WORLD STAGE OPTION...: lines of steps go to NAME.log
 train() {
 	local name=$1 world=$2 stage=$3 start=
 	shift 3
 	[ "$world" = 1 ] || start="$envrun -n $world"
-	echo "{\"train_batch_size\": 4, \"train_micro_batch_size_per_gpu\": 1, \"gradient_clipping\": 1.0," \
+	echo "{$more\"train_batch_size\": 4, \"train_micro_batch_size_per_gpu\": 1, \"gradient_clipping\": 1.0," \
 		"\"zero_optimization\": {\"stage\": $stage}," \
 		'"optimizer": {"type": "AdamW", "params": {"lr": 3e-3, "weight_decay": 0.1}}}' > z.json
 	# shellcheck disable=SC2086
@@ -41,6 +44,21 @@ for c in "1 0" "2 3"; do
 	train got $c --resume run.pth || bad "run.pth was not resumed at $c"
 	cmp got.log want.log || bad "run.pth at $c: other losses"
 done
+more='"fp16": {"enabled": true, "initial_scale_power": 6, "loss_scale_window": 2, "hysteresis": 1},'
+train first 2 2 --stop-at 3 --save half || bad "the run in fp16 did not save"
+"$zckpt" convert -q --to torch-training half half.pth || bad "no file of torch was made in fp16"
+"$zckpt" convert -q --to torch-training --dtype fp16 half bits.pth || bad "no file with a model in fp16"
+train want 1 1 --resume half || bad "the step in fp16 was not resumed"
+grep -q 'scale 128' want.log || bad "the scale did not grow: $(cat want.log)"
+more='"fp16": {"enabled": true},'
+train got 2 3 --resume half.pth || bad "half.pth was not resumed"
+cmp got.log want.log || bad "half.pth: other losses or scales"
+train got 1 2 --resume bits.pth || bad "bits.pth was not resumed"
+[ "$(sed 's/.*scale/scale/' got.log)" = "$(sed 's/.*scale/scale/' want.log)" ] || bad "bits.pth: other scales"
+more=
+train got 1 1 --resume half.pth || bad "half.pth was not resumed in fp32"
+grep -q scale got.log && bad "a run in fp32 scales its loss"
+
 head -c 9000 run.pth > cut.pth
 train cut 1 0 --resume cut.pth && bad "a cut file was resumed"
 grep -q 'cut.pth' cut.said || bad "the cut file is not named"

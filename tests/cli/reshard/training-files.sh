@@ -27,13 +27,28 @@ for s in master exp_avg exp_avg_sq; do
 done
 echo '* frozen by their place'
 try reshard --world 2 "$H/frozen.pt" frozen
+echo '* fp16: the weights and the scale, and back'
+F=$FIXTURES/deepspeed/ds0.19.8-z2-fp16-w2-overflow/ckpt
+mkdir half wide half-back wide-back	# a file has its own name in it
+zckpt convert -q --to torch-training --dtype fp16 "$F" half/f.pth
+zckpt convert -q --to torch-training "$F" wide/f.pth
+for f in half wide; do
+	try reshard --world 3 --stage 3 --dtype fp16 $f/f.pth $f-3
+	zckpt inspect $f-3 | sed -n '/^STATE/,/^$/p'
+	zckpt convert -q --to torch-training --dtype fp16 $f-3 $f-back/f.pth
+	cmp half/f.pth $f-back/f.pth && echo "$f, back: every byte"
+done
+for s in master exp_avg exp_avg_sq; do
+	zckpt digest --state $s wide-3 > one; zckpt digest --state $s "$F" > two
+	cmp one two && echo "$s: the same"
+done
 echo '* refused'
 try reshard --world 2 "$H/state-dict.pt" x
 try reshard --world 2 "$H/optimizer-object.pt" x
 try reshard --to torch-training z2 x
 try reshard --to torch-training z2 x.pth/
 try reshard --dtype bf16 --world 4 z2 x
-try reshard --dtype fp16 --world 4 run.pth x
+try reshard --dtype int8 --world 4 run.pth x
 try shard --with-states --lr 1e-5 --world 2 "$H/model-optimizer.pt" x
 head -c 3000 "$H/model-optimizer.pt" > cut.pt; try reshard --world 2 cut.pt x
 [ -e x ] || [ -e x.pth ] || echo 'nothing was written'
