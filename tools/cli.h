@@ -42,6 +42,8 @@ struct args {
 	/* where from, and where to */
 	const char *tag, *subtree, *output;
 	const char *names, *model_config, *tp_rules;	/* struct ckpt_open_opts */
+	const char *order;				/* likewise */
+	struct words frozen, buffer;
 	uint64_t vocab;
 	const char *tag_option;	/* the one that 'tag' is of, if it is not --tag */
 	struct words as_warning;

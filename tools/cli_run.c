@@ -99,6 +99,9 @@ void cli_open_opts(const struct args *args, struct ckpt_open_opts *opts_out)
 		.model_config = args->model_config,
 		.tp_rules = args->tp_rules,
 		.vocab_size = args->vocab,
+		.order_path = args->order,
+		.frozen = args->frozen.n ? args->frozen.list : NULL,
+		.buffers = args->buffer.n ? args->buffer.list : NULL,
 	};
 }
 

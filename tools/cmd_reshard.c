@@ -72,6 +72,13 @@ static const struct opt own[] = {
 	{ "dtype", 0, OPT_TEXT, &want.dtype, "bf16|fp16|fp32",
 	  "of a torch file with model and optimizer: type of the run's weights; masters keep the "
 	  "file's. Of --to torch-training: type of the model (default: the masters')", OPT_RARE },
+	{ "order", 0, OPT_TEXT, &cli_args.order, "FILE",
+	  "of such a file: list of its optimizer's parameters in the optimizer's order, if zckpt "
+	  "does not know it", OPT_RARE },
+	{ "frozen", 0, OPT_COMMAS, &cli_args.frozen, "PATTERN",
+	  "of such a file: parameters that its optimizer does not have", OPT_RARE },
+	{ "buffer", 0, OPT_COMMAS, &cli_args.buffer, "PATTERN",
+	  "of such a file: tensors that are not parameters", OPT_RARE },
 	{ "with-states", 0, OPT_FLAG, &want.with_states, NULL, "", OPT_HIDDEN },
 	{ "drop-state", 0, OPT_COMMAS, &want.drop_state, "PATTERN",
 	  "leave out this optimizer state, such as max_exp_avg_sq", OPT_RARE },

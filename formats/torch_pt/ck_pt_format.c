@@ -135,7 +135,12 @@ static int index_model(struct ck_pt_read *r, uint32_t source, const struct ck_in
 	if (!rc && prefix)
 		rc = ck_index_add_fact(ix, err, "wrapper", "%s", prefix);
 	if (!rc)
-		rc = ck_pt_owners_find(pt, &r->t, ix, &r->arena, &r->owners, err);
+		rc = ck_pt_owners_find(pt, &r->t, ix, in, &r->arena, &r->owners, err);
+	if (!rc && r->owners.role) {	/* another order is another checkpoint */
+		ck_hasher_add(ix->fingerprint, r->owners.role, ix->ntensors);
+		ck_hasher_add(ix->fingerprint, r->owners.param,
+			      r->owners.why ? 0 : r->owners.n * sizeof(*r->owners.param));
+	}
 	return rc ? rc : ck_pt_owners_add(pt, &r->owners, source, ix, f, err);
 }
 

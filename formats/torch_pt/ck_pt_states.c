@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "formats/torch_pt/ck_pt_given.h"
 #include "formats/torch_pt/ck_pt_priv.h"
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/step/ck_step_ds.h"
@@ -18,7 +19,8 @@
 #include "libckpt/step/ck_step_match.h"
 #include "libckpt/tensor/ck_val_new.h"
 
-#define NAMED "; an optimizer made of model.named_parameters() (torch 2.6) saves their names"
+#define NAMED "; zckpt reshard takes the frozen ones with --frozen, buffers with --buffer, or " \
+	      "the names in the optimizer's order with --order"
 
 /* ---- what a parameter is ---- */
 
@@ -122,14 +124,15 @@ static int kind_of(struct matching *m, const uint64_t *shape, uint32_t ndim, uin
 	return rc < 0 ? rc : 0;
 }
 
-static int list_items(struct matching *m, const struct ck_index *ix, struct ckpt_err *err)
+static int list_items(struct matching *m, const struct ck_index *ix, const uint8_t *role,
+		      struct ckpt_err *err)
 {
 	int rc = 0;
 
 	for (uint32_t i = 0; !rc && i < ix->ntensors; i++) {
 		const struct ck_tensor *t = &ix->tensor[i];
 
-		if (t->role == CKPT_ROLE_ALIAS || is_buffer(ix, t))
+		if (t->role == CKPT_ROLE_ALIAS || is_buffer(ix, t) || (role && role[i]))
 			continue;
 		m->item[m->nitems] = i;
 		rc = kind_of(m, t->shape, t->ndim, &m->kind[m->nitems++], err);
@@ -158,10 +161,26 @@ static int list_entries(struct matching *m, const struct ck_pt_owners *o, struct
 	return rc;
 }
 
-/* Every entry has its item, or a clause says why not. */
-static int take_verdict(struct matching *m, struct ck_pt_owners *o, enum ck_step_verdict verdict,
-			struct ckpt_err *err)
+/* In the model's order, of one group that has all of it: the first that does not fit; or "". */
+static const char *first_misfit(struct matching *m, const struct ck_index *ix,
+				const struct ck_pt_owners *o)
 {
+	uint64_t i = 0;
+
+	if (o->ngroups != 1 || o->n != m->nitems)
+		return "";
+	while (i < o->n && (m->entry[i] == CK_MATCH_ANY || m->entry[i] == m->kind[i]))
+		i++;
+	return i == o->n ? "" :
+	       ck_arena_printf(m->a, " (the first is number %" PRIu64 ", %.100s)", i,
+			       ix->tensor[m->item[i]].name);
+}
+
+/* Every entry has its item, or a clause says why not. */
+static int take_verdict(struct matching *m, const struct ck_index *ix, struct ck_pt_owners *o,
+			enum ck_step_verdict verdict, struct ckpt_err *err)
+{
+	const char *misfit;
 	bool all = verdict == CK_MATCH_UNIQUE;
 
 	for (uint64_t i = 0; all && i < o->n; i++)
@@ -170,16 +189,22 @@ static int take_verdict(struct matching *m, struct ck_pt_owners *o, enum ck_step
 		o->param[i] = m->item[m->of[i]];
 	if (all)
 		return 0;
-	o->why = ck_arena_printf(m->a, "it has %" PRIu64 " parameter%s in %" PRIu64 " group%s, by "
+	misfit = first_misfit(m, ix, o);
+	o->why = !misfit ? NULL :
+		 ck_arena_printf(m->a, "it has %" PRIu64 " parameter%s in %" PRIu64 " group%s, by "
 				 "number and without names, the model has %" PRIu64 " tensor%s "
-				 "that may be parameters%s%s%s" NAMED, o->n, o->n == 1 ? "" : "s",
+				 "that may be parameters%s%s%s%s%s", o->n,
+				 o->n == 1 ? "" : "s",
 				 o->ngroups, o->ngroups == 1 ? "" : "s", m->nitems,
 				 m->nitems == 1 ? "" : "s",
-				 o->n < m->nitems ? " (frozen ones, or buffers?)" : "",
+				 o->n < m->nitems ? " (frozen ones, or buffers?)" :
+				 o->role && m->nitems < o->n ?
+				 " (--frozen or --buffer excludes too many?)" : "",
 				 m->nitems < o->n ? "" : ", and the states' shapes ",
 				 m->nitems < o->n ? "" :
 				 ck_step_match_why(verdict == CK_MATCH_UNIQUE ? CK_MATCH_SEVERAL :
-						   verdict));
+						   verdict), misfit,
+				 m->nitems < o->n && !o->role ? "" : NAMED);
 	return o->why ? 0 : ck_fail_nomem(err, "a sentence", 0);
 }
 
@@ -197,7 +222,7 @@ static int by_shapes(const struct ck_index *ix, struct ck_arena *a, struct ck_pt
 
 	if (!m.item || !m.kind || !m.entry || !m.of)
 		return ck_fail_nomem(err, "a search", o->n);
-	rc = list_items(&m, ix, err);
+	rc = list_items(&m, ix, o->role, err);
 	if (!rc)
 		rc = list_entries(&m, o, err);
 	if (!rc && m.nitems >= o->n)
@@ -206,12 +231,29 @@ static int by_shapes(const struct ck_index *ix, struct ck_arena *a, struct ck_pt
 			.first = o->first, .ngroups = (uint32_t)o->ngroups,
 		}, m.of, &verdict, err);
 	if (!rc)
-		rc = take_verdict(&m, o, verdict, err);
+		rc = take_verdict(&m, ix, o, verdict, err);
 	ck_map_release(&m.kinds);
 	return rc;
 }
 
 /* ---- the search ---- */
+
+const struct ck_tensor_ref *ck_pt_owners_misfit(const struct ck_val *state,
+						const struct ck_tensor *t,
+						const char **name_out)
+{
+	struct ck_val *const *item;
+	uint64_t n = 0;
+
+	ck_val_pairs(state, &item, &n);
+	for (uint64_t k = 0; k < n; k++) {
+		const struct ck_tensor_ref *r = state_at(item, k, name_out);
+
+		if (r && !has_shape(t, r) && (r->ndim || !t->ndim))
+			return r;
+	}
+	return NULL;
+}
 
 /* Every state is as its parameter; steps are numbers. */
 static int check_shapes(const struct ck_index *ix, struct ck_arena *a, struct ck_pt_owners *o,
@@ -219,22 +261,16 @@ static int check_shapes(const struct ck_index *ix, struct ck_arena *a, struct ck
 {
 	for (uint64_t i = 0; i < o->n; i++) {
 		const struct ck_tensor *t = &ix->tensor[o->param[i]];
-		struct ck_val *const *item;
 		const char *name;
-		uint64_t n = 0;
+		const struct ck_tensor_ref *r = ck_pt_owners_misfit(o->state[i], t, &name);
 
-		ck_val_pairs(o->state[i], &item, &n);
-		for (uint64_t k = 0; k < n; k++) {
-			const struct ck_tensor_ref *r = state_at(item, k, &name);
-
-			if (!r || has_shape(t, r) || (!r->ndim && t->ndim))
-				continue;
-			o->why = ck_arena_printf(a, "%.60s of parameter %" PRIu64 " has %" PRIu64
-						 " elements in %u dimensions, and %.100s has %"
-						 PRIu64 " in %u", name, i, r->numel, r->ndim,
-						 t->name, t->numel, t->ndim);
-			return o->why ? 0 : ck_fail_nomem(err, "a sentence", 0);
-		}
+		if (!r)
+			continue;
+		o->why = ck_arena_printf(a, "%.60s of parameter %" PRIu64 " has %" PRIu64
+					 " elements in %u dimensions, and %.100s has %"
+					 PRIu64 " in %u", name, i, r->numel, r->ndim,
+					 t->name, t->numel, t->ndim);
+		return o->why ? 0 : ck_fail_nomem(err, "a sentence", 0);
 	}
 	return 0;
 }
@@ -292,9 +328,11 @@ static void take_states(struct ck_pt_owners *o, const struct ck_val *state)
 			o->state[item[2 * i]->u.i] = item[2 * i + 1];
 }
 
-static int find(const struct ck_pt_training *t, const struct ck_index *ix, struct ck_arena *a,
-		struct ck_pt_owners *o, struct ckpt_err *err)
+static int find(const struct ck_pt_training *t, const struct ck_index *ix,
+		const struct ck_input *in, struct ck_arena *a, struct ck_pt_owners *o,
+		struct ckpt_err *err)
 {
+	bool named;
 	int rc = 0;
 
 	o->state = ck_arena_zalloc(a, (o->n + 1) * sizeof(*o->state));
@@ -302,24 +340,42 @@ static int find(const struct ck_pt_training *t, const struct ck_index *ix, struc
 	if (!o->state || !o->param)
 		return ck_fail_nomem(err, "parameters", o->n);
 	take_states(o, ck_val_get(t->optimizer, "state"));
-	if (!by_names(ix, o))
+	named = by_names(ix, o);
+	if (in && in->order_path)
+		rc = ck_pt_given_order(in, ix, a, o, named, err);
+	else if (!named)
 		rc = by_shapes(ix, a, o, err);
+	if (!rc && !o->why)
+		rc = ck_pt_given_check(ix, o, err);
 	if (!rc && !o->why)
 		rc = check_twice(ix, a, o, err);
 	return rc || o->why ? rc : check_shapes(ix, a, o, err);
 }
 
+/* What is said of an optimizer that the file has not would be lost. */
+static int refuse_given(const struct ck_pt *pt, struct ckpt_err *err)
+{
+	return ck_fail(err, CKPT_E_USAGE, ck_src_name(pt->src), CKPT_NO_OFFSET,
+		       "--order, --frozen and --buffer say whose states are whose, and the file "
+		       "has no states of an optimizer beside a model; zckpt shard has these "
+		       "options for weights alone");
+}
+
 int ck_pt_owners_find(const struct ck_pt *pt, const struct ck_pt_training *t,
-		      const struct ck_index *ix, struct ck_arena *a, struct ck_pt_owners *out,
-		      struct ckpt_err *err)
+		      const struct ck_index *ix, const struct ck_input *in, struct ck_arena *a,
+		      struct ck_pt_owners *out, struct ckpt_err *err)
 {
 	struct ck_pt_owners o = { .n = 0 };
+	uint8_t *role = NULL;
 	bool has = false;
 	int rc = t->optimizer ? ck_pt_training_has_states(pt, t->optimizer, &has, err) : 0;
 
 	*out = o;
+	if (!rc && in && ck_pt_given_any(in))
+		rc = has ? ck_pt_given_roles(in, ix, a, &role, err) : refuse_given(pt, err);
 	if (rc || !has)
 		return rc;
+	o.role = role;
 	if (!ck_pt_training_is_optimizer(t->optimizer)) {
 		out->n = 1;
 		out->why = "they are not the state dict of one optimizer";
@@ -334,7 +390,7 @@ int ck_pt_owners_find(const struct ck_pt *pt, const struct ck_pt_training *t,
 		out->why = "its groups do not number their parameters 0, 1, 2, ...";
 		return 0;
 	}
-	rc = find(t, ix, a, &o, err);
+	rc = find(t, ix, in, a, &o, err);
 	if (!rc)
 		*out = o;
 	return rc;
@@ -428,7 +484,7 @@ static int add_states(const struct ck_pt *pt, const struct ck_pt_owners *o, uint
 /*
  * Tensors that no group has: buffers; with the name of a weight frozen; others may be either.
  */
-static void mark_others(struct ck_index *ix)
+static void mark_others(struct ck_index *ix, const uint8_t *role)
 {
 	for (uint32_t i = 0; i < ix->ntensors; i++) {
 		struct ck_tensor *t = &ix->tensor[i];
@@ -436,7 +492,9 @@ static void mark_others(struct ck_index *ix)
 
 		if (t->role != CKPT_ROLE_PLAIN)
 			continue;
-		if (is_buffer(ix, t))
+		if (role && role[i])
+			t->role = role[i];
+		else if (is_buffer(ix, t))
 			t->role = CKPT_ROLE_BUFFER;
 		else if (!strcmp(last, "weight") || !strcmp(last, "bias"))
 			t->role = CKPT_ROLE_FROZEN;
@@ -489,6 +547,6 @@ int ck_pt_owners_add(const struct ck_pt *pt, const struct ck_pt_owners *o, uint3
 		return ck_index_add_fact(ix, err, "states_left_out", "%s", o->why);
 	}
 	rc = add_states(pt, o, source, ix, err);
-	mark_others(ix);
+	mark_others(ix, o->role);
 	return rc ? rc : add_facts(pt, o, ix, err);
 }

@@ -120,13 +120,15 @@ static void note_masters(const struct ck_pt_read *r, const struct ck_index *ix,
 				"the result needs masters they are the weights, widened", n);
 }
 
-static void note_frozen(const struct ck_index *ix, struct ck_step *step)
+/* Those that the caller has not named. */
+static void note_frozen(const struct ck_pt_read *r, const struct ck_index *ix,
+			struct ck_step *step)
 {
 	const char *first = NULL;
 	uint64_t n = 0;
 
 	for (uint32_t i = 0; i < ix->ntensors; i++) {
-		if (ix->tensor[i].role != CKPT_ROLE_FROZEN)
+		if (ix->tensor[i].role != CKPT_ROLE_FROZEN || (r->owners.role && r->owners.role[i]))
 			continue;
 		first = first ? first : ix->tensor[i].name;
 		n++;
@@ -269,7 +271,7 @@ int ck_pt_read_step(const struct ck_input *in, const struct ck_index *ix, struct
 	if (!rc) {
 		compare_counts(r, out);
 		note_masters(r, ix, out);
-		note_frozen(ix, out);
+		note_frozen(r, ix, out);
 		rc = take_scaler(r, ix, out, err);
 	}
 	if (!rc)
@@ -338,7 +340,7 @@ static int make_values(struct ck_pt_read *r, const struct ck_index *ix, struct c
 	int rc = ck_pt_training_choose(r->pt, NULL, NULL, &r->t, err);
 
 	if (!rc)
-		rc = ck_pt_owners_find(r->pt, &r->t, ix, &r->arena, &r->owners, err);
+		rc = ck_pt_owners_find(r->pt, &r->t, ix, NULL, &r->arena, &r->owners, err);
 	if (!rc && r->owners.n && !r->owners.why)
 		rc = make_optimizer(r, ix, out, err);
 	if (rc)

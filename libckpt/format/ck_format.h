@@ -41,6 +41,8 @@ struct ck_input {
 	const char *tag;		/* asked for, or NULL */
 	const char *subtree;		/* entry of a torch file that is asked for, or NULL */
 	const char *names, *model_config, *tp_rules;	/* as struct ckpt_open_opts has them */
+	const char *order_path;		/* and these, of a training file of torch */
+	const char *const *frozen, *const *buffers;
 	uint64_t vocab_size;
 	bool find_states;		/* by content, where they have no names */
 	bool find_model;		/* of a torch file: look for the model in it */

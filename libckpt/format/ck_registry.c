@@ -306,6 +306,10 @@ static const char *strange_option(const struct ck_input *in, const struct ck_for
 	if (in->vocab_size && !driver->has_names)
 		return "--vocab is for checkpoints of Megatron-Core, whose vocabulary has rows of "
 		       "padding";
+	if ((in->order_path || (in->frozen && *in->frozen) || (in->buffers && *in->buffers)) &&
+	    !driver->has_subtrees)
+		return "--order, --frozen and --buffer are for one file of torch with model and "
+		       "optimizer, whose states have numbers; others name their parameters";
 	if (in->tp_rules && !driver->has_slices)
 		return "--tp-rules is for tensor parallel steps of DeepSpeed";
 	return NULL;

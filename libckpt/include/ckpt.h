@@ -330,6 +330,16 @@ struct ckpt_open_opts {
 	 */
 	const char *tp_rules;
 	uint64_t vocab_size;	/* rows of the vocabulary without padding; 0 = config.json's */
+	/*
+	 * Of a training file of torch (docs/formats/torch.md), whose optimizer numbers its
+	 * parameters: a file with their names in the optimizer's order, group after group, one a
+	 * line; shell patterns of tensors that it does not have, frozen parameters and buffers,
+	 * each list with NULL at its end.  NULL = nothing is known.  The states in the index, and
+	 * the steps made of them, follow it; ckpt_values_open() does not.
+	 * CKPT_E_MISMATCH if the file contradicts it, CKPT_E_USAGE if it has no such states.
+	 */
+	const char *order_path;
+	const char *const *frozen, *const *buffers;
 };
 
 /* An open checkpoint. */

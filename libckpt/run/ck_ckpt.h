@@ -29,7 +29,8 @@ struct ckpt {
 	const char **path;
 	size_t npaths;
 	const char *tag;		/* NULL = none was given */
-	const char *names;		/* likewise: of struct ckpt_open_opts */
+	const char *names, *order_path;	/* likewise: of struct ckpt_open_opts */
+	const char *const *frozen, *const *buffers;
 	uint32_t threads;
 	struct ck_begun *begun;
 	struct ck_kept kept;		/* of the driver's, until a step is written */

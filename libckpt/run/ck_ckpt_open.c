@@ -9,8 +9,8 @@
 #include "libckpt/run/ck_ckpt.h"
 #include "libckpt/run/ck_overlay.h"
 
-static int copy_names(struct ck_arena *arena, const char *const *list,
-		      const char *const **out, struct ckpt_err *err)
+static int copy_list(struct ck_arena *arena, const char *const *list, const char *const **out,
+		     struct ckpt_err *err)
 {
 	const char **copy;
 	size_t n = 0;
@@ -21,15 +21,22 @@ static int copy_names(struct ck_arena *arena, const char *const *list,
 		n++;
 	copy = ck_arena_zalloc(arena, (n + 1) * sizeof(*copy));
 	for (size_t i = 0; copy && i < n; i++) {
+		copy[i] = ck_arena_strdup(arena, list[i]);
+		if (!copy[i])
+			return ck_fail_nomem(err, "names", n);
+	}
+	*out = copy;
+	return copy ? 0 : ck_fail_nomem(err, "names", n);
+}
+
+static int copy_names(struct ck_arena *arena, const char *const *list,
+		      const char *const **out, struct ckpt_err *err)
+{
+	for (size_t i = 0; list && list[i]; i++)
 		if (!ck_finding_is_name(list[i]))
 			return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
 				       "there is no finding named '%.64s'", list[i]);
-		copy[i] = ck_arena_strdup(arena, list[i]);
-		if (!copy[i])
-			return ck_fail_nomem(err, "names of findings", n);
-	}
-	*out = copy;
-	return copy ? 0 : ck_fail_nomem(err, "names of findings", n);
+	return copy_list(arena, list, out, err);
 }
 
 static uint32_t default_threads(void)
@@ -64,6 +71,8 @@ static int fill(struct ckpt *ck, const struct ckpt_open_opts *o, struct ckpt_err
 static int remember(struct ckpt *ck, const char *const *paths, size_t npaths,
 		    const struct ckpt_open_opts *o, struct ckpt_err *err)
 {
+	int rc;
+
 	ck->threads = o->threads ? o->threads : default_threads();
 	ck->path = ck_arena_zalloc(&ck->arena, npaths * sizeof(*ck->path));
 	if (!ck->path)
@@ -77,8 +86,12 @@ static int remember(struct ckpt *ck, const char *const *paths, size_t npaths,
 		ck->tag = ck_arena_strdup(&ck->arena, o->tag);
 	if (o->names)
 		ck->names = ck_arena_strdup(&ck->arena, o->names);
-	return (o->tag && !ck->tag) || (o->names && !ck->names) ?
-	       ck_fail_nomem(err, "a tag", 0) : 0;
+	if (o->order_path)
+		ck->order_path = ck_arena_strdup(&ck->arena, o->order_path);
+	if ((o->tag && !ck->tag) || (o->names && !ck->names) || (o->order_path && !ck->order_path))
+		return ck_fail_nomem(err, "a tag", 0);
+	rc = copy_list(&ck->arena, o->frozen, &ck->frozen, err);
+	return rc ? rc : copy_list(&ck->arena, o->buffers, &ck->buffers, err);
 }
 
 struct ck_input ck_ckpt_input(struct ckpt *ck)
@@ -86,7 +99,8 @@ struct ck_input ck_ckpt_input(struct ckpt *ck)
 	return (struct ck_input){
 		.path = ck->path, .npaths = ck->npaths, .tag = ck->tag, .threads = ck->threads,
 		.limits = ck->limits, .pool = ck->pool, .formats = ck->formats, .kept = &ck->kept,
-		.find_model = true,
+		.find_model = true, .order_path = ck->order_path, .frozen = ck->frozen,
+		.buffers = ck->buffers,
 	};
 }
 

@@ -293,6 +293,121 @@ def refused(zckpt, work):
     run(zckpt, "reshard", "--world", 2, path, path + ".w", fails="weights and no training state")
 
 
+# ------------------------------------------------------------------ said by the user
+def named_states(zckpt, d, net, opt):
+    """The step's file has torch's states under their names."""
+    run(zckpt, "verify", "--full", d)
+    run(zckpt, "convert", "--to", "torch-training", d, d + ".pth")
+    file = torch.load(d + ".pth", weights_only=True)["optimizer"]
+    got = {n: file["state"][i] for g in file["param_groups"]
+           for n, i in zip(g["param_names"], g["params"])}
+    want = by_name(net, opt)
+    assert set(got) == set(want), set(got) ^ set(want)
+    for name, states in want.items():
+        for state, v in states.items():
+            same(torch.as_tensor(v), got[name][state], name + " " + state)
+
+
+class Buffered(Net):
+    """With a buffer in the shape of parameters, and of a name that says nothing."""
+    def __init__(self):
+        super().__init__()
+        self.norm.register_buffer("mask", torch.ones(24))
+
+    def forward(self, x):
+        return super().forward(x) * self.norm.mask[0]
+
+
+def given_by_user(zckpt, work):
+    def save_as(name, net, opt):
+        for s in range(3):
+            step(net, opt, s)
+        path = os.path.join(work, name)
+        torch.save({"model": net.state_dict(), "optimizer": opt.state_dict()}, path)
+        return path
+
+    def reshard(path, *more, fails=None):
+        d = "%s.%d" % (path, len(os.listdir(work)))
+        said = run(zckpt, "reshard", "--world", 2, "--stage", 3, *more, path, d, fails=fails)
+        assert fails is None or not os.path.exists(d)
+        return d, said
+
+    # frozen, with twins of its shape
+    torch.manual_seed(2)
+    net = Net()
+    net.norm.weight.requires_grad_(False)
+    opt = torch.optim.AdamW([p for p in net.parameters() if p.requires_grad], lr=0.01)
+    path = save_as("frozen.pth", net, opt)
+    reshard(path, fails="the model has 10 tensors")
+    d, said = reshard(path, "--frozen", "norm.w*")
+    named_states(zckpt, d, net, opt)
+    assert "frozen      " in run(zckpt, "inspect", d)
+    reshard(path, "--frozen", "norm.*", fails="has 9 parameters in 1 group")
+    reshard(path, "--frozen", "norm.*,up.*,down.*", fails="excludes too many?")
+    reshard(path, "--frozen", "head.weight,embed.weight", "--buffer", "up.bias",
+            fails="the model has 7 tensors")
+    reshard(path, "--frozen", "batch.weight,head.weight", fails="the model has 8 tensors")
+    reshard(path, "--frozen", "head.weight", fails="the first is number 6, batch.bias")
+    reshard(path, "--frozen", "nrom.*", fails="nrom.* matches none of the 13 tensors")
+    # a buffer
+    net = Buffered()
+    opt = torch.optim.AdamW(net.parameters(), lr=0.01)
+    path = save_as("buffer.pth", net, opt)
+    reshard(path, fails="the model has 11 tensors")
+    d, said = reshard(path, "--buffer", "*.mask")
+    named_states(zckpt, d, net, opt)
+    # in another order, in two groups; and a frozen one in the midst
+    net = Net()
+    net.up.bias.requires_grad_(False)
+    back = [(n, p) for n, p in reversed(list(net.named_parameters())) if p.requires_grad]
+    groups = [[(n, p) for n, p in back if is_undecayed(n) == u] for u in (False, True)]
+    opt = torch.optim.AdamW([{"params": [p for _, p in g], "weight_decay": w}
+                             for g, w in zip(groups, (0.1, 0.0))], lr=0.01)
+    path = save_as("backward.pth", net, opt)
+    names = [n for g in groups for n, _ in g]
+    order = os.path.join(work, "order")
+
+    def with_order(names, *more, fails=None, end="\n"):
+        with open(order, "w", newline="") as f:
+            f.write(end.join(names) + end)
+        return reshard(path, "--order", order, *more, fails=fails)
+
+    reshard(path, fails="cannot be given to parameters")
+    for end in ("\n", "\r\n"):
+        named_states(zckpt, with_order(names, end=end)[0], net, opt)
+    d, said = with_order(names, "--frozen", "up.bias")
+    named_states(zckpt, d, net, opt)
+    assert "FORMAT_NOTE" not in said, said
+    with_order(names[:-1], fails="the list has 8 names and the optimizer 9 parameters; the first "
+               "that does not fit is number 8, which has no line")
+    with_order(names + ["up.bias"], fails="the list has 10 names and the optimizer 9 parameters; "
+               "the first that does not fit is line 10, up.bias")
+    with_order(names[1:] + names[:1], fails="the first that does not fit is line 1, %s" % names[1])
+    with_order(names[:1] + names, fails="line 2: the list has %s twice" % names[0])
+    with_order(["heda.weight"] + names[1:], fails="line 1: the model has no heda.weight")
+    with_order(names, "--frozen", "up.*", fails="up.weight is excluded by --frozen")
+    # of the file that is written: it has names
+    d, _ = with_order(names)
+    run(zckpt, "convert", "--to", "torch-training", "--order", order, path, path + ".named.pth")
+    file, plain = (torch.load(p, weights_only=True) for p in (path + ".named.pth", path))
+    assert [n for g in file["optimizer"]["param_groups"] for n in g["param_names"]] == names
+    for i, states in plain["optimizer"]["state"].items():
+        for state, v in states.items():
+            same(v, file["optimizer"]["state"][i][state], "%s of %d" % (state, i))
+    path += ".named.pth"
+    with_order(names)
+    twins = list(names)
+    a, b = twins.index("norm.bias"), twins.index("norm.weight")
+    twins[a], twins[b] = twins[b], twins[a]
+    with_order(twins, fails="it needs no --order")
+    reshard(path, "--frozen", "norm.bias", fails="--frozen excludes it, but the optimizer has it")
+    # where they mean nothing
+    for word in (("--order", order), ("--frozen", "up.bias"), ("--buffer", "up.bias")):
+        run(zckpt, "reshard", "--world", 2, *word, d, d + ".x", fails="for one file of torch")
+    torch.save(net.state_dict(), path)
+    reshard(path, "--frozen", "up.bias", fails="has no states of an optimizer beside a model")
+
+
 def damaged(zckpt, path, work):
     data = open(path, "rb").read()
     for i, n in enumerate((len(data) // 2, len(data) - 1, 700, 40)):
@@ -553,6 +668,7 @@ def main():
                   os.path.join(o.work, "fp16.pth"), "fp16", o.work))
     first = os.path.join(o.work, "adamw.pth")
     cases.append(("refused", refused, o.zckpt, o.work))
+    cases.append(("said by the user", given_by_user, o.zckpt, o.work))
     cases.append(("damaged", damaged, o.zckpt, first, o.work))
     for form, dtype, stage, world in (("adamw", "fp32", 1, 2), ("fused", "bf16", 2, 2),
                                       ("two", "bf16", 3, 2), ("adamw", "fp32", 3, 1),

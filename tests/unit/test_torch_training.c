@@ -120,6 +120,102 @@ static void groups_name_no_more_parameters_than_there_are(void **state)
 	ckpt_close(ck);
 }
 
+/* ---- what the caller says ---- */
+
+/* {"model": {"a", "b", "c"}, "optimizer": {"state": {0: {"m"}, 1: {"m"}}, ...}}, of one shape. */
+static void put_twins(struct t_pkl *b)
+{
+	put_model(b, "a");
+	t_pt_tensor(b, "0", 24, 0, 1, 6, 6, 1);
+	t_pt_str(b, "b");
+	t_pt_tensor(b, "0", 24, 6, 1, 6, 6, 1);
+	t_pt_str(b, "c");
+	t_pt_tensor(b, "0", 24, 12, 1, 6, 6, 1);
+	T_PKL_PUT(b, "u");
+	t_pt_str(b, "optimizer");
+	T_PKL_PUT(b, "}(");
+	t_pt_str(b, "state");
+	T_PKL_PUT(b, "}(K\x00}(");
+	t_pt_str(b, "m");
+	t_pt_tensor(b, "0", 24, 18, 1, 6, 6, 1);
+	T_PKL_PUT(b, "uK\x01}(");
+	t_pt_str(b, "m");
+	t_pt_tensor(b, "0", 24, 18, 1, 6, 6, 1);
+	T_PKL_PUT(b, "uu");
+	t_pt_str(b, "param_groups");
+	T_PKL_PUT(b, "]}(");
+	t_pt_str(b, "params");
+	T_PKL_PUT(b, "](K\x00K\x01" "eua" "uu.");
+}
+
+/* Which of the three have states, "bc"; or "" where opening fails, and 'err' says why. */
+static void owners(const char *path, const struct ckpt_open_opts *opts, char out[4],
+		   struct ckpt_err *err)
+{
+	struct ckpt_tensor_info t;
+	struct ckpt *ck = NULL;
+	size_t n = 0;
+
+	*err = (struct ckpt_err){ 0 };
+	if (!ckpt_open(&path, 1, opts, &ck, err))
+		for (uint64_t i = 0; i < 3; i++) {
+			assert_int_equal(ckpt_tensor_get(ck, i, &t, NULL), 0);
+			if (t.nstates > 1)
+				out[n++] = t.name[0];
+		}
+	out[n] = 0;
+	ckpt_close(ck);
+}
+
+static void the_caller_says_whose_states_they_are(void **state)
+{
+	static const char *const first[] = { "a", NULL }, *const last[] = { "c*", NULL };
+	static const char *const none[] = { "x", NULL };
+	const struct {
+		const char *order;
+		const char *const *frozen, *const *buffers;
+		const char *has;
+		enum ckpt_code code;
+	} cases[] = {
+		{ NULL, NULL, NULL, "", 0 }, { NULL, first, NULL, "bc", 0 },
+		{ NULL, NULL, last, "ab", 0 }, { "c\na\n", NULL, NULL, "ac", 0 },
+		{ "b\r\n\nc", first, NULL, "bc", 0 },
+		{ "a\nc", first, NULL, "", CKPT_E_MISMATCH },
+		{ "a", NULL, NULL, "", CKPT_E_MISMATCH },
+		{ "a\na", NULL, NULL, "", CKPT_E_MISMATCH },
+		{ "a\nx", NULL, NULL, "", CKPT_E_MISMATCH },
+		{ "a\nb\nc", NULL, NULL, "", CKPT_E_MISMATCH },
+		{ NULL, none, NULL, "", CKPT_E_USAGE }, { NULL, NULL, none, "", CKPT_E_USAGE },
+		{ NULL, first, last, "", 0 },
+	};
+	char *dir = t_dir_new(), *path = t_fmt("%s/t.pt", dir), *order = t_fmt("%s/order", dir);
+	struct t_pkl b = { 0 };
+	struct ckpt_err err;
+	struct t_pt o;
+	char has[4];
+
+	(void)state;
+	put_twins(&b);
+	t_pt_open(&o, &b, NULL);
+	t_file_write(path, o.zip.p, o.zip.n);
+	t_pt_close(&o);
+	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+		const struct ckpt_open_opts opts = {
+			.size = sizeof(opts), .order_path = cases[i].order ? order : NULL,
+			.frozen = cases[i].frozen, .buffers = cases[i].buffers,
+		};
+
+		if (cases[i].order)
+			t_file_write(order, cases[i].order, strlen(cases[i].order));
+		owners(path, &opts, has, &err);
+		assert_string_equal(has, cases[i].has);
+		assert_int_equal(err.code, cases[i].code);
+	}
+	free(order);
+	free(path);
+	t_dir_end(dir);
+}
+
 /* ---- damage ---- */
 
 /* {"model": {"w"}, "optimizer": {"state": {0: {"exp_avg"}}, "param_groups": [...]}, "epoch": 2} */
@@ -209,6 +305,7 @@ int main(void)
 		cmocka_unit_test(shared_lists_of_an_empty_model_take_no_time),
 		cmocka_unit_test(shared_lists_beside_a_model_take_no_time),
 		cmocka_unit_test(groups_name_no_more_parameters_than_there_are),
+		cmocka_unit_test(the_caller_says_whose_states_they_are),
 		cmocka_unit_test(any_flip_is_an_answer),
 	};
 

@@ -366,6 +366,9 @@ ckpt_open_opts._fields_ = [
     ("model_config", c_char_p),
     ("tp_rules", c_char_p),
     ("vocab_size", c_uint64),
+    ("order_path", c_char_p),
+    ("frozen", POINTER(c_char_p)),
+    ("buffers", POINTER(c_char_p)),
 ]
 ckpt_info._fields_ = [
     ("format", c_char_p),

@@ -257,7 +257,8 @@ class Checkpoint(Mapping):  # type: ignore[type-arg]
                  as_warning: Iterable[str] = (), threads: int = 0, framework: str = "numpy",
                  limits: Optional[Dict[str, int]] = None, keep_values: bool = False, names: Optional[Path] = None,
                  model_config: Optional[Path] = None, tp_rules: Optional[Path] = None, vocab_size: int = 0,
-                 find_states: bool = False):
+                 find_states: bool = False, order: Optional[Path] = None, frozen: Optional[Iterable[str]] = None,
+                 buffers: Optional[Iterable[str]] = None):
         if framework in ("pt", "torch"):
             framework = "torch"
         elif framework in ("np", "numpy"):
@@ -273,7 +274,9 @@ class Checkpoint(Mapping):  # type: ignore[type-arg]
                      subtree=encode(subtree) if subtree is not None else None, keep_values=int(keep_values), find_states=int(find_states),
                      names=encode(names) if names is not None else None, vocab_size=vocab_size,
                      model_config=encode(model_config) if model_config is not None else None,
-                     tp_rules=encode(tp_rules) if tp_rules is not None else None)
+                     tp_rules=encode(tp_rules) if tp_rules is not None else None,
+                     order_path=encode(order) if order is not None else None,
+                     frozen=strings(frozen), buffers=strings(buffers))
         array = (ctypes.c_char_p * len(paths))(*[encode(p) for p in paths])
         out = ctypes.c_void_p()
         call("ckpt_open", array, len(paths), byref(opts), byref(out))
@@ -509,6 +512,8 @@ def open(path: Union[Path, Sequence[Path]], tag: Optional[str] = None, **options
     find_states  find optimizer states without names by content (Megatron-Core): reads all weights
     vocab_size  rows of the vocabulary without padding (default: as config.json says)
     tp_rules    a JSON file that says how tensor-parallel slices are joined
+    order       of a training file of torch: a file with its parameters' names in the optimizer's order
+    frozen, buffers  of such a file: patterns of tensors that its optimizer does not have
     """
     paths = [path] if isinstance(path, (str, bytes)) or hasattr(path, "__fspath__") else list(path)
     return Checkpoint(paths, tag=tag, **options)

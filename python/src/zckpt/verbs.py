@@ -31,6 +31,8 @@ def _opened(src: Source, tag: Optional[str] = None, **options: Any) -> Iterator[
         if tag is not None and tag != src.tag:
             raise UsageError(f"the open checkpoint is step {src.tag!r}, tag is {tag!r}; "
                              "give the path of the run instead", "USAGE")
+        if any(options.get(name) for name in ("order", "frozen", "buffers")):
+            raise UsageError("order, frozen and buffers are options of opening; give them to open(), or give the path", "USAGE")
         yield src
         return
     with open_checkpoint(src, tag=tag, **options) as ck:
@@ -207,7 +209,8 @@ def reshard(src: Source, dst: Path, world: Optional[int] = None, *, stage: Union
             to: str = "deepspeed", tag: Optional[str] = None, new_tag: Optional[str] = None,
             round_robin: Optional[bool] = None, sub_group_size: int = 0, ds_version: Optional[str] = None,
             torch_version: Optional[str] = None, device: Optional[str] = None, layout: Optional[str] = None,
-            ep: int = 0, whole: bool = False, reset_optimizer: bool = False, drop_states: Names = None, force: bool = False,
+            ep: int = 0, whole: bool = False, reset_optimizer: bool = False, drop_states: Names = None,
+            dtype: Any = None, order: Optional[Path] = None, frozen: Names = None, buffers: Names = None, force: bool = False,
             restart: bool = False, dry_run: bool = False, strict: bool = False, threads: int = 0,
             mem_limit: int = 0, sync: str = "data", progress: Progress = None) -> Report:
     """Write training state for ``world`` ranks (None: as many as wrote it) and ZeRO stage ``stage``
@@ -216,10 +219,13 @@ def reshard(src: Source, dst: Path, world: Optional[int] = None, *, stage: Union
     ("fsdp-ranks"), or as checkpoint-N of transformers' Trainer ("trainer").  Weights, masters and optimizer states keep every bit.
     ``ep`` is the number of expert ranks of DeepSpeed's experts (0: the source's).  ``whole`` joins the
     slices of a tensor parallel step for a run without that parallelism.
+
+    Of a training file of torch ``dtype`` is the type of the run's weights ("fp16"); ``order``, ``frozen``
+    and ``buffers`` say whose states its optimizer numbers, where zckpt does not know (see open()).
     """
     run = Run(threads, mem_limit, sync, progress)
     call("ckpt_settle", encode(dst), run.opts.sync, byref(ctypes.c_int()))
-    with _opened(src, tag, keep_values=True) as ck:
+    with _opened(src, tag, keep_values=True, order=order, frozen=frozen, buffers=buffers) as ck:
         form = _one_of("to", to, _TO)
         ranks = world if world is not None else (ck.world or 0) if form == abi.CKPT_TO_DEEPSPEED else 0
         if not ranks and form == abi.CKPT_TO_DEEPSPEED:
@@ -231,6 +237,7 @@ def reshard(src: Source, dst: Path, world: Optional[int] = None, *, stage: Union
             torch_version=encode(torch_version) if torch_version else None,
             device=encode(device) if device else None,
             layout=encode(layout) if layout else None, ep=ep, drop_states=strings(drop_states),
+            weight_dtype=dtypes.parse(dtype).number if dtype is not None else 0,
             flags=_flags(force, restart, dry_run, strict) | reset_optimizer * abi.CKPT_RESHARD_RESET | whole * abi.CKPT_RESHARD_WHOLE)
         return _write("ckpt_reshard", ck, dst, opts, run)
 

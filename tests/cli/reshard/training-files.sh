@@ -42,6 +42,20 @@ for s in master exp_avg exp_avg_sq; do
 	zckpt digest --state $s wide-3 > one; zckpt digest --state $s "$F" > two
 	cmp one two && echo "$s: the same"
 done
+echo '* names that the user gives'
+printf '%s\n' head.weight block.0.weight block.1.weight block.0.bias block.1.bias norm.weight norm.bias > names
+head -n 6 names > short; (cat names; echo norm.running_mean) > long; sort names > wrong	# head.weight is embed.weight
+try reshard --world 2 --stage 2 --order names "$H/groups.pt" by-list
+zckpt reshard -q --world 2 --stage 2 "$H/groups.pt" by-shape
+same by-shape by-list 'the list is what the shapes say'
+for list in short long wrong none; do
+	try reshard --world 2 --order $list "$H/groups.pt" x
+done
+try reshard --world 2 --frozen embed.weight "$H/groups.pt" x
+try reshard --world 2 --frozen no-such "$H/groups.pt" x
+try reshard --world 2 --frozen embed.weight "$H/frozen.pt" frozen-said
+try reshard --world 2 --order names z2 x
+try reshard --world 2 --buffer embed.weight "$H/state-dict.pt" x
 echo '* refused'
 try reshard --world 2 "$H/state-dict.pt" x
 try reshard --world 2 "$H/optimizer-object.pt" x
