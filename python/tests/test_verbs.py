@@ -42,6 +42,26 @@ def test_dry_run_writes_nothing(z3, tmp_path):
     assert report.files[0].bytes and list(tmp_path.iterdir()) == []
 
 
+def test_training_files_take_a_type_and_names(tmp_path):
+    from conftest import FIXTURES
+
+    path = FIXTURES / "honest" / "torch" / "groups.pt"
+    names = [f"{n}\n" for n in ("embed.weight", "block.0.weight", "block.1.weight", "block.0.bias", "block.1.bias",
+                                "norm.weight", "norm.bias")]
+    order = tmp_path / "order"
+    order.write_text("".join(names))
+    zckpt.reshard(path, tmp_path / "run", 2, stage=2, dtype="fp16", order=order)
+    weight = zckpt.open(tmp_path / "run")["block.0.weight"]
+    assert "16" in str(weight.state().dtype) and "32" in str(weight.state("master").dtype)
+    order.write_text("".join(names[1:]))
+    for options in ({"order": order}, {"frozen": "embed.weight"}, {"buffers": ["norm.*"]}):
+        with pytest.raises(zckpt.Error):
+            zckpt.reshard(path, tmp_path / "bad", 2, **options)
+    with zckpt.open(path) as ck, pytest.raises(zckpt.UsageError):
+        zckpt.reshard(ck, tmp_path / "bad", 2, order=order)
+    assert not (tmp_path / "bad").exists()
+
+
 def test_reshard_keeps_every_bit(any_case, tmp_path):
     before = zckpt.digest(any_case / "ckpt")
     assert before.lines
