@@ -30,7 +30,7 @@ PASSED, FAILED = [0], [0]
 
 
 class Net(nn.Module):
-    def __init__(self, scalar=False, tied=False):
+    def __init__(self, scalar=False, tied=False, frozen=False):
         super().__init__()
         self.embed = nn.Embedding(11, 8)
         self.up = nn.Linear(8, 24)
@@ -41,6 +41,7 @@ class Net(nn.Module):
         self.scale = nn.Parameter(torch.tensor(1.5)) if scalar else 1.0
         if tied:
             self.head.weight = self.embed.weight
+        self.up.bias.requires_grad_(not frozen)
 
     def forward(self, x):
         h = self.batch(self.norm(torch.tanh(self.up(self.embed(x)))))
@@ -68,7 +69,8 @@ def is_undecayed(name):
 
 def groups_of(net, kind):
     named = [(n, p) for n, p in net.named_parameters() if p.requires_grad]
-    if kind == "two":
+    named = named[::-1] if kind == "backward" else named
+    if kind in ("two", "backward"):
         return [{"params": [p for n, p in named if not is_undecayed(n)], "weight_decay": 0.125},
                 {"params": [p for n, p in named if is_undecayed(n)], "weight_decay": 0.0}]
     return named if kind == "names" else [p for _, p in named]
@@ -89,11 +91,14 @@ FORMS = {
     "fp16": ({}, torch.optim.AdamW, {"eps": 1e-4}, "two", "model", "optimizer", "", torch.float16),
     "amp": ({}, torch.optim.AdamW, {}, "one", "model", "optimizer", "", None),
 }
+# What the user has to say of: the optimizer has the parameters backwards, and one is frozen.
+ORDERED = {"backward": ({"frozen": True}, torch.optim.AdamW, {}, "backward", "model", "optimizer", "",
+                        None)}
 SCALED = {"amp"}    # by a GradScaler, which they save as "scaler"
 
 
 def make(form, seed=7):
-    net_of, cls, options, groups, _, _, _, dtype = FORMS[form]
+    net_of, cls, options, groups, _, _, _, dtype = {**FORMS, **ORDERED}[form]
     torch.manual_seed(seed)
     net = Net(**net_of)
     if dtype:
@@ -117,7 +122,7 @@ def trained(form):
 
 
 def save(form, path):
-    _, _, _, _, model, optimizer, prefix, _ = FORMS[form]
+    _, _, _, _, model, optimizer, prefix, _ = {**FORMS, **ORDERED}[form]
     net, opt, sched, scaler = trained(form)
     more = {"scaler": scaler.state_dict()} if scaler else {}
     torch.save({model: {prefix + k: v for k, v in net.state_dict().items()},
@@ -484,11 +489,11 @@ def deepspeed_worker(folder, path, form, dtype, stage):
         engine.load_checkpoint(folder)
         state = dsrank.gather(engine, net)
         file = torch.load(path, weights_only=True)
-        weights = file[FORMS[form][4]]
-        prefix = FORMS[form][6]
+        how = {**FORMS, **ORDERED}[form]
+        weights, prefix = file[how[4]], how[6]
         said = []
         old, o = make(form)
-        o.load_state_dict(file[FORMS[form][5]])
+        o.load_state_dict(file[how[5]])
         for name, states in by_name(old, o).items():
             want = {"exp_avg": states["exp_avg"], "exp_avg_sq": states["exp_avg_sq"],
                     "master": weights[prefix + name]}
@@ -514,11 +519,22 @@ def deepspeed_worker(folder, path, form, dtype, stage):
     return work
 
 
+def said_of(form, path):
+    """The options that a user gives: the order of the optimizer, and what it has not."""
+    if form not in ORDERED:
+        return []
+    net, opt = make(form)
+    names = {id(p): n for n, p in net.named_parameters()}
+    with open(path + ".order", "w") as f:
+        f.writelines(names[id(p)] + "\n" for g in opt.param_groups for p in g["params"])
+    return ["--order", path + ".order", "--frozen", "up.bias"]
+
+
 def deepspeed_resumes(zckpt, path, form, dtype, stage, world, work):
     import dsrank
     d = os.path.join(work, "ds-%s-%s-%d" % (os.path.basename(path), dtype, stage))
     run(zckpt, "shard", path, d, "--world", world, "--stage", stage, "--with-states", "--dtype",
-        dtype)
+        dtype, *said_of(form, path))
     said = dsrank.fork_ranks(world, deepspeed_worker(d, path, form, dtype, stage))
     assert not said, said
 
@@ -659,6 +675,8 @@ def main():
         net, opt = save(form, path)
         cases.append((form + ": names", named, o.zckpt, path, net, opt))
         cases.append((form + ": there and back", there_and_back, o.zckpt, path, form, o.work))
+    for form in ORDERED:
+        save(form, os.path.join(o.work, form + ".pth"))
     for form in ("adamw", "amp"):
         path = os.path.join(o.work, "half-%s.pth" % form)
         half_model(form, path)
@@ -676,7 +694,8 @@ def main():
                                       ("amp", "fp16", 2, 2), ("amp", "fp16", 3, 2),
                                       ("fp16", "fp16", 1, 1), ("fp16", "fp16", 2, 2),
                                       ("fp16", "fp16", 3, 1), ("half-amp", "fp16", 2, 2),
-                                      ("half-adamw", "fp16", 3, 2)):
+                                      ("half-adamw", "fp16", 3, 2), ("backward", "bf16", 2, 2),
+                                      ("backward", "fp32", 3, 2)):
         path = os.path.join(o.work, form + ".pth")
         cases.append(("DeepSpeed: %s in %s, stage %d, %d ranks" % (form, dtype, stage, world),
                       deepspeed_resumes, o.zckpt, path, form.split("-")[-1], dtype, stage, world,
