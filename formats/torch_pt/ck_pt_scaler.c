@@ -10,6 +10,7 @@
  * more (DeepSpeed 0.18 and later); torch's at the last step of a window.
  */
 #define LAG 2
+#define MOST ((int64_t)1 << 53)	/* of a count */
 
 static double number(const struct ck_val *d, const char *key, double otherwise)
 {
@@ -22,7 +23,7 @@ static int64_t whole(const struct ck_val *d, const char *key, int64_t otherwise)
 {
 	int64_t v;
 
-	return ck_val_int(ck_val_get(d, key), &v) && v >= 0 ? v : otherwise;
+	return ck_val_int(ck_val_get(d, key), &v) && v >= 0 && v <= MOST ? v : otherwise;
 }
 
 static bool is_grad_scaler(const struct ck_val *v)
@@ -83,12 +84,12 @@ struct ck_val *ck_pt_scaler_grad(const struct ck_val *state, struct ck_arena *a)
 	const int64_t window = whole(state, "scale_window", 0);
 	const double factor = number(state, "scale_factor", 2);
 	const double scale = number(state, "cur_scale", 0);
-	int64_t iter, last, good;
+	const int64_t iter = whole(state, "cur_iter", -1);
+	int64_t last, good;
 	struct ck_val *d = ck_val_new_dict(a);
 
-	if (!ck_val_int(ck_val_get(state, "cur_iter"), &iter) ||
-	    !ck_val_int(ck_val_get(state, "last_overflow_iter"), &last) || window <= 0 ||
-	    !(factor > 1) || !(scale > 0) || iter < 0 || last < -1 || last >= iter)
+	if (iter < 0 || !ck_val_int(ck_val_get(state, "last_overflow_iter"), &last) ||
+	    last < -1 || last >= iter || window <= 0 || !(factor > 1) || !(scale > 0))
 		return NULL;
 	d = ck_val_dict_sets(a, d, "scale", ck_val_new_float(a, scale));
 	d = ck_val_dict_sets(a, d, "growth_factor", ck_val_new_float(a, factor));

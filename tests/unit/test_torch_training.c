@@ -4,6 +4,7 @@
  */
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -219,7 +220,7 @@ static void the_caller_says_whose_states_they_are(void **state)
 /* ---- damage ---- */
 
 /* {"model": {"w"}, "optimizer": {"state": {0: {"exp_avg"}}, "param_groups": [...]}, "epoch": 2} */
-static void put_step(struct t_pkl *b)
+static void put_step_of(struct t_pkl *b, bool scaled)
 {
 	put_model(b, "w");
 	t_pt_tensor(b, "0", 24, 0, 1, 6, 6, 1);
@@ -239,8 +240,27 @@ static void put_step(struct t_pkl *b)
 	T_PKL_PUT(b, "K\x01");
 	t_pt_str(b, "params");
 	T_PKL_PUT(b, "](K\x00" "eueu");
+	if (scaled) {
+		t_pt_str(b, "scaler");
+		T_PKL_PUT(b, "}(");
+		t_pt_str(b, "scale");
+		T_PKL_PUT(b, "K\x02");
+		t_pt_str(b, "growth_factor");
+		T_PKL_PUT(b, "K\x02");
+		t_pt_str(b, "backoff_factor");
+		T_PKL_PUT(b, "K\x01");
+		t_pt_str(b, "growth_interval");
+		T_PKL_PUT(b, "K\x02");
+		t_pt_str(b, "_growth_tracker");
+		T_PKL_PUT(b, "\x8a\x08\xff\xff\xff\xff\xff\xff\xff\x7f" "u");
+	}
 	t_pt_str(b, "epoch");
 	T_PKL_PUT(b, "K\x02u.");
+}
+
+static void put_step(struct t_pkl *b)
+{
+	put_step_of(b, false);
 }
 
 /* Opened and planned as a step of two ranks, and as a training file again. */
@@ -299,6 +319,25 @@ static void any_flip_is_an_answer(void **state)
 	t_dir_end(dir);
 }
 
+/* 2^63 - 1 steps without an overflow are none that were counted. */
+static void a_count_that_cannot_be_is_an_answer(void **state)
+{
+	char *dir = t_dir_new(), *path = t_fmt("%s/t.pt", dir);
+	struct ckpt_err err = { 0 };
+	struct t_pkl b = { 0 };
+	struct t_pt o;
+
+	(void)state;
+	put_step_of(&b, true);
+	t_pt_open(&o, &b, NULL);
+	t_file_write(path, o.zip.p, o.zip.n);
+	t_pt_close(&o);
+	assert_int_equal(planned(path, CKPT_TO_DEEPSPEED, &err), 0);
+	assert_int_equal(planned(path, CKPT_TO_TORCH_TRAINING, &err), 0);
+	free(path);
+	t_dir_end(dir);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -307,6 +346,7 @@ int main(void)
 		cmocka_unit_test(groups_name_no_more_parameters_than_there_are),
 		cmocka_unit_test(the_caller_says_whose_states_they_are),
 		cmocka_unit_test(any_flip_is_an_answer),
+		cmocka_unit_test(a_count_that_cannot_be_is_an_answer),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL) ? 1 : 0;
