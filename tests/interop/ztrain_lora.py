@@ -295,7 +295,7 @@ def check_deepspeed(a, c, work, begin):
     dsrank.prepare()
     said = dsrank.fork_ranks(c[4], lambda rank, size: ds_part(a, c, work, rank, size))
     if said:
-        raise Failed("DeepSpeed: %s" % said[0][-700:])
+        raise Failed("DeepSpeed: %s" % said[-700:])
     with open(os.path.join(work, "losses.json")) as f:
         losses = json.load(f)
     for i, loss in enumerate(losses[:2]):
