@@ -184,10 +184,11 @@ static void print_terms(const struct planning *p, enum ckpt_place place)
 		const struct ckpt_term *t = &p->est.term[i];
 		char *text;
 
-		if (t->place != place || (!all && !(t->phases & p->est.peak)))
+		if (t->place != place || (!all && t->phases && !(t->phases & p->est.peak)))
 			continue;
 		text = cli_format("%s%s", t->formula, place != CKPT_PLACE_GPU ||
-				  t->phases & p->est.peak ? "" : " (not at the peak)");
+				  !t->phases || t->phases & p->est.peak ? "" :
+				  " (not at the peak)");
 		table_add(&table, (const char *const[]){ t->name, plan_gib(t->bytes), text });
 		cli_free(text);
 	}

@@ -14,7 +14,7 @@ static struct {
 	const char *stage, *ds_config, *dtype, *config, *lora;
 	uint64_t tp, pp, ep;
 	uint64_t gpus, gpus_per_node, micro, seq, accumulation, gpu_mem, host_mem, overhead;
-	int offload, recompute, attention, ops, engine, deepspeed, ranks, freeze_tower;
+	int offload, recompute, attention, ops, engine, deepspeed, ranks, freeze_tower, fp8;
 } want = { .offload = -1 };
 
 static const char *const offloads[] = { "none", "optimizer", "params", NULL };
@@ -88,6 +88,8 @@ static const struct opt own[] = {
 	  "implementation of layers: as in transformers, or fused", OPT_RARE },
 	{ "engine", 0, OPT_CHOICE, &want.engine, "deepspeed|ztrain",
 	  "ztrain: CPU ranks; --gpus is their number, --gpu-mem the memory of each", OPT_RARE },
+	{ "fp8", 0, OPT_CHOICE, &want.fp8, "off|tensorwise|tensorwise_with_gw_hp|tensorwise_fast",
+	  "with --engine ztrain: what that recipe's 8-bit copies take on a GPU", OPT_RARE },
 	{ "ds-config", 0, OPT_TEXT, &want.ds_config, "FILE",
 	  "DeepSpeed configuration: defaults of the options above", 0 },
 	{ "config", 0, OPT_TEXT, &want.config, "FILE",
@@ -333,6 +335,8 @@ static int check_words(struct planning *p)
 	if (!args->rest.n)
 		return cli_wrong(&cmd_plan, "plan needs a model: zckpt plan config.json --gpus 8, "
 				 "or a number: zckpt plan 8B");
+	if (want.fp8 && !want.engine)
+		return cli_wrong(&cmd_plan, "--fp8 is a recipe of ztrain: give --engine ztrain");
 	if (want.gpus > MAX_WORLD)
 		return cli_wrong(&cmd_plan, "--gpus %" PRIu64 ": at most %d are possible",
 				 want.gpus, MAX_WORLD);
@@ -375,6 +379,7 @@ static void set_numbers(struct planning *p)
 	s->ops = want.ops ? CKPT_OPS_FUSED : CKPT_OPS_EAGER;
 	s->engine = want.engine ? CKPT_ENGINE_ZTRAIN : CKPT_ENGINE_DEEPSPEED;
 	s->overhead = want.overhead;
+	s->fp8 = (uint32_t)want.fp8;
 	p->gpu_mem = want.gpu_mem;
 	p->host_mem = want.host_mem;
 	p->deepspeed = want.deepspeed;

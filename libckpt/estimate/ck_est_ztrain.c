@@ -7,6 +7,7 @@
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/estimate/ck_estimate.h"
+#include "libckpt/ztrain/ck_zt_fp8.h"
 #include "libckpt/ztrain/ck_zt_memory.h"
 
 #define ALL CKPT_PHASE_ALL
@@ -165,6 +166,58 @@ static void ranks(struct zt *z)
 		    ck_count(&c, e->hosts_ranks), ck_count(&c, rank));
 }
 
+/* ---- fp8, on GPUs ---- */
+
+/* Queries, keys and values have biases, and so products of their own. */
+static bool has_biases(const struct zt *z, uint64_t q, uint64_t kv)
+{
+	const struct ck_zt_setup *s = &z->s;
+	const uint64_t layer = s->lora ? z->frozen[1] : z->block[1] + z->frozen[1];
+
+	return layer > s->hidden * (2 * q + 2 * kv + 3 * s->inter + 2) +
+		       (s->qk_norm ? 2 * s->head_dim : 0);
+}
+
+/* As en_cuda_fp8.c, without --keep-all. */
+static int fp8(struct zt *z, struct ckpt_err *err)
+{
+	const struct ck_zt_setup *s = &z->s;
+	const uint64_t q = s->heads * s->head_dim, kv = s->kv_heads * s->head_dim;
+	const bool three = has_biases(z, q, kv);
+	const bool whole = s->stage < 3 ||
+			   (s->ranks == 1 && !(z->e->s.offload & CKPT_OFFLOAD_PARAMS));
+	const struct ck_zt_fp8_setup f = {
+		.matrix = {
+			{ three ? q : q + 2 * kv, s->hidden }, { three ? kv : 0, s->hidden },
+			{ three ? kv : 0, s->hidden }, { s->hidden, q },
+			{ 2 * s->inter, s->hidden }, { s->hidden, s->inter },
+		},
+		.n = s->rows * s->tokens, .layers = s->nblocks - 2,
+		.wgrad = z->e->s.fp8 != CKPT_FP8_TENSORWISE_GW_HP && !z->frozen[1],
+		.stays = whole && s->micro_batches > 1,
+	};
+	struct ck_zt_fp8 m;
+	struct ck_counts c = { .at = 0 };
+
+	if (!z->e->s.fp8)
+		return 0;
+	if (z->e->s.fp8 > CKPT_FP8_TENSORWISE_FAST || s->type == 4)
+		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET, s->type == 4 ?
+			       "--fp8 needs bf16 or fp16, and the type is fp32" :
+			       "there is no recipe number %u of fp8", z->e->s.fp8);
+	if ((s->hidden | s->inter | q | kv) % 16 || s->head_dim % 4)
+		return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET,
+			       "--fp8: some matrices of this model have sides that are no "
+			       "multiple of 16, which ztrain leaves to 16 bits; plan does not "
+			       "count these");
+	ck_zt_fp8(&f, &m);
+	ck_est_term(z->e, CKPT_PLACE_GPU, 0, "fp8 copies on a GPU, not in the sum", m.all,
+		    "matrices %s B%s, inputs and gradients %s B, scales %s B",
+		    ck_count(&c, m.w), f.stays ? " (all, both ways)" : " (one)",
+		    ck_count(&c, m.a + m.bt + m.ct), ck_count(&c, m.scale + m.wscale));
+	return 0;
+}
+
 static int check(const struct ck_estimating *e, struct ckpt_err *err)
 {
 	if (e->m->info.tower)
@@ -202,6 +255,7 @@ int ck_est_ztrain(struct ck_estimating *e, struct ckpt_err *err)
 		collectives(&z);
 		saves(&z);
 		ranks(&z);
+		rc = fp8(&z, err);
 	}
 	ck_free(z.block);
 	return rc;

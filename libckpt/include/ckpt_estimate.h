@@ -133,6 +133,14 @@ enum ckpt_ops {
 #define CKPT_ENGINE_DEEPSPEED 0u	/* DeepSpeed's layout, in the memory of GPUs */
 #define CKPT_ENGINE_ZTRAIN 1u	/* CPU ranks of this project's own engine: see ckpt_estimate() */
 
+/*
+ * Recipes of `ztrain --fp8`, which GPUs alone have: one term, of phases 0 and in no sum, since the
+ * others are of a CPU rank.  Pinned.
+ */
+#define CKPT_FP8_TENSORWISE 1u
+#define CKPT_FP8_TENSORWISE_GW_HP 2u
+#define CKPT_FP8_TENSORWISE_FAST 3u
+
 /* Numbers of which 0 means the default in parentheses; ds_defaults fills them in. */
 struct ckpt_setup {
 	size_t size;			/* sizeof(struct ckpt_setup) */
@@ -159,6 +167,7 @@ struct ckpt_setup {
 	uint64_t overhead;		/* bytes of a GPU that no tensor has (measured values) */
 	uint32_t engine;		/* CKPT_ENGINE_* */
 	uint32_t tp, pp, ep;		/* tensor-, pipeline- and expert-parallel ranks (1) */
+	uint32_t fp8;			/* CKPT_FP8_*, of ztrain alone */
 };
 
 /* What a DeepSpeed configuration gave: bits of '*said_out'. */

@@ -8,6 +8,7 @@
 #   near     losses are near those of bf16, and not the same; no product in 8 bits where none fits
 #   adapters fp8 of frozen matrices: the same bits at other ranks and stages, near bf16; joined and apart
 #   resumed  the recipe is in the step, and a resumed run with another one says so
+#   memory   zckpt plan --fp8 counts what the counters rise by, to the byte
 #   refused  CPU ranks and fp32
 set -u
 # shellcheck source=tests/gpu/gpusim.sh
@@ -110,4 +111,45 @@ fi
 grep -q '^ztrain: --fp8: CPU ranks' said && good || bad 'CPU ranks: the sentence'
 if timeout 20 "$ztrain" --device cuda --model fits.json --random --steps 1 --fp8 > said 2>&1; then bad 'fp8 in fp32'; fi
 grep -q 'give --precision bf16' said && good || bad 'fp32: the sentence'
+# ---- memory: what `zckpt plan` counts is what the counters rise by
+# shape ARCHITECTURE TYPE: a config.json whose matrices all have products of 8 bits
+shape() {
+	cat <<END
+{
+	"architectures": ["$1"], "model_type": "$2", "hidden_act": "silu", "hidden_size": 64, "intermediate_size": 96,
+	"num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16, "vocab_size": 257,
+	"rms_norm_eps": 1e-5, "max_position_embeddings": 512, "rope_theta": 10000.0, "tie_word_embeddings": false,
+	"initializer_range": 0.02
+}
+END
+}
+shape LlamaForCausalLM llama > llama.json
+shape Qwen2ForCausalLM qwen2 > qwen2.json
+shape Qwen3ForCausalLM qwen3 > qwen3.json
+counted() { sed -n 's/^rank 0  held  work *\([0-9]*\) bytes/\1/p' "$1"; }
+# as_planned RANKS STAGE ACCUMULATION MODEL RECIPE OPTION...: the options are of both programs
+as_planned() {
+	local n=$1 stage=$2 steps=$3 shape=$4 recipe=$5 said plain launch=()
+	shift 5
+	echo "{\"train_micro_batch_size_per_gpu\": 2, \"gradient_accumulation_steps\": $steps,
+		\"zero_optimization\": {\"stage\": $stage}, \"bf16\": {\"enabled\": true}}" > m.json
+	[ "$n" = 1 ] || launch=("$mpirun" -n "$n")
+	for fp8 in '' "$recipe"; do
+		${launch[@]+"${launch[@]}"} "$ztrain" --device cuda --model "$shape.json" --config m.json --synthetic-rows 64 \
+			--seq 16 --steps 1 --counters -q ${fp8:+--fp8 "$fp8"} "$@" > "held.${fp8:-off}" 2>&1 || { bad "$fp8: it fails"; cat "held.${fp8:-off}"; }
+	done
+	said=$("$zckpt" plan --engine ztrain -n "$n" --stage "$stage" --accumulation "$steps" --micro 2 --seq 16 --fp8 "$recipe" \
+		--json "$shape.json" "$@" | sed -n 's/.*"fp8 copies on a GPU, not in the sum", "bytes": \([0-9]*\).*/\1/p')
+	plain=$(counted held.off)
+	[ -n "$said" ] && [ "$(counted "held.$recipe")" = "$((plain + said))" ] && good ||
+		bad "$n $stage $steps $shape $recipe $*: the plan says '$said', the counters $plain and $(counted "held.$recipe")"
+}
+for recipe in tensorwise tensorwise_with_gw_hp tensorwise_fast; do
+	as_planned 1 2 1 llama $recipe
+	as_planned 1 3 2 qwen2 $recipe
+done
+as_planned 1 1 2 qwen3 tensorwise
+as_planned 1 2 2 qwen2 tensorwise --lora r=16,target=q_proj+v_proj
+as_planned 2 2 2 qwen2 tensorwise
+as_planned 2 3 2 qwen3 tensorwise
 finish

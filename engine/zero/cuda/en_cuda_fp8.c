@@ -11,6 +11,7 @@
 #include "engine/zero/cuda/en_cuda_priv.h"
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
+#include "libckpt/ztrain/ck_zt_fp8.h"
 
 /* Matrices of a layer: of the slot, with those that follow it and share its products. */
 enum { Q, K, V, O, GATE, DOWN, MATRICES };
@@ -117,31 +118,33 @@ static int take_kept(struct en_cuda_fp8 *f, struct en_cuda *c, struct ckpt_err *
 	return rc;
 }
 
+_Static_assert(MATRICES == CK_ZT_FP8_MATRICES && INPUTS == CK_ZT_FP8_INPUTS &&
+	       sizeof(struct kn_cu_fp8_scale) == CK_ZT_FP8_SCALE, "sizes of ck_zt_fp8.h");
+
 static int take_memory(struct en_cuda_fp8 *f, struct en_cuda *c, struct ckpt_err *err)
 {
-	const uint64_t n = (uint64_t)c->z.opts.rows * c->z.opts.tokens;
-	const uint64_t layers = c->z.model->config.layers;
-	uint64_t out = 0, in = 0, most = 0;
+	struct ck_zt_fp8_setup s = {
+		.n = (uint64_t)c->z.opts.rows * c->z.opts.tokens,
+		.layers = c->z.model->config.layers, .wgrad = f->wgrad, .stays = f->stays,
+	};
+	struct ck_zt_fp8 size;
 	int rc;
 
 	for (int i = 0; i < MATRICES; i++) {
-		const struct matrix *m = &f->matrix[i];
-
-		out = ck_max_u64(out, m->out);
-		in = ck_max_u64(in, m->in);
-		most = ck_max_u64(most, (uint64_t)m->out * m->in);
+		s.matrix[i].out = f->matrix[i].out;
+		s.matrix[i].in = f->matrix[i].in;
 	}
-	rc = en_cuda_new(c, EN_MEM_WORK, n * ck_max_u64(out, in), &f->a, err);
-	if (!rc && f->wgrad)
-		rc = en_cuda_new(c, EN_MEM_WORK, n * out, &f->bt, err);
-	if (!rc && f->wgrad)
-		rc = en_cuda_new(c, EN_MEM_WORK, n * in, &f->ct, err);
+	ck_zt_fp8(&s, &size);
+	rc = en_cuda_new(c, EN_MEM_WORK, size.a, &f->a, err);
+	if (!rc && size.bt)
+		rc = en_cuda_new(c, EN_MEM_WORK, size.bt, &f->bt, err);
+	if (!rc && size.ct)
+		rc = en_cuda_new(c, EN_MEM_WORK, size.ct, &f->ct, err);
 	if (!rc)
-		rc = en_cuda_new(c, EN_MEM_WORK, f->stays ? 2 * layers * f->numel : most, &f->w,
-				 err);
+		rc = en_cuda_new(c, EN_MEM_WORK, size.w, &f->w, err);
 	if (!rc)
-		rc = en_cuda_new(c, EN_MEM_WORK, layers * sizeof(*f->scale), &f->scale, err);
-	return rc ? rc : en_cuda_new(c, EN_MEM_WORK, layers * sizeof(*f->wscale), &f->wscale, err);
+		rc = en_cuda_new(c, EN_MEM_WORK, size.scale, &f->scale, err);
+	return rc ? rc : en_cuda_new(c, EN_MEM_WORK, size.wscale, &f->wscale, err);
 }
 
 /* Each layer has its parameters at the same places as the first. */

@@ -160,6 +160,9 @@ CKPT_OFFLOAD_OPTIMIZER = 1
 CKPT_OFFLOAD_PARAMS = 2
 CKPT_ENGINE_DEEPSPEED = 0
 CKPT_ENGINE_ZTRAIN = 1
+CKPT_FP8_TENSORWISE = 1
+CKPT_FP8_TENSORWISE_GW_HP = 2
+CKPT_FP8_TENSORWISE_FAST = 3
 CKPT_SETUP_STAGE = 1
 CKPT_SETUP_OFFLOAD = 2
 CKPT_SETUP_DTYPE = 4
@@ -745,6 +748,7 @@ ckpt_setup._fields_ = [
     ("tp", c_uint32),
     ("pp", c_uint32),
     ("ep", c_uint32),
+    ("fp8", c_uint32),
 ]
 ckpt_term._fields_ = [
     ("place", c_int),
