@@ -5,6 +5,7 @@
 # on the same GPUs printed.
 #
 #   bits      1 and 2 GPUs, ZeRO 0 to 3, bf16 and fp16: the last line of the run, by one GPU
+#   adapters  those of a step, and a folder of PEFT's beside the model
 #   memory    neither gradients nor states of an optimizer, but where parameters are brought from the host
 #   finished  a run with no step left evaluates the same
 set -u
@@ -34,6 +35,15 @@ for n in $ranks; do
 			has_text "$dir: settings" "step 2, $type, 3 rows of " 'micro-batches of 2, 1 rank'
 		done
 	done
+done
+echo '{"train_micro_batch_size_per_gpu": 2, "zero_optimization": {"stage": 3}, "bf16": {"enabled": true}}' > c.json
+logged lora "$ztrain" --device cuda --model "$model" --config c.json --data "$data" --eval-rows 3 --steps 2 --exact --lr 0.05 \
+	--lora r=4,target=all-linear --save lora --export adapter || bad 'adapters: a run'
+for of in lora "$model --lora-from adapter --precision bf16 --micro-batch 2"; do
+	# shellcheck disable=SC2086
+	"$ztrain" eval $of --device cuda --model "$model" --data "$data" --eval-rows 3 --exact --counters > said 2>&1 || bad 'adapters: eval'
+	[ "$(loss_in said)" = "$(loss_in lora.log)" ] && good || bad "adapters of $of: expected $(loss_in lora.log)"
+	lacks_text 'adapters' 'optimizer'
 done
 for off in offload_optimizer offload_param; do
 	echo "{\"train_micro_batch_size_per_gpu\": 2, \"zero_optimization\": {\"stage\": 3, \"$off\": {\"device\": \"cpu\"}}, \"bf16\": {\"enabled\": true}}" > o.json
