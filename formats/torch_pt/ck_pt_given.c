@@ -7,7 +7,7 @@
 
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
-#include "libckpt/io/ck_tree.h"
+#include "libckpt/step/ck_name_list.h"
 
 bool ck_pt_given_any(const struct ck_input *in)
 {
@@ -64,6 +64,9 @@ struct listed {
 	uint32_t *tensor;	/* in an arena; at most as many as the index has */
 	uint64_t *line;		/* of each, from 1 */
 	uint64_t n;
+	const struct ck_index *ix;
+	const char *path;
+	uint8_t *met;		/* by tensor: what excludes it, or CKPT_ROLE_TRAINABLE: listed */
 };
 
 static int find_name(const struct ck_index *ix, const char *name, uint32_t *out)
@@ -76,47 +79,26 @@ static int find_name(const struct ck_index *ix, const char *name, uint32_t *out)
 	return 1;
 }
 
-static int take_name(const char *path, const struct ck_index *ix, uint64_t line, const char *name,
-		     uint8_t *met, struct listed *out, struct ckpt_err *err)
+static int take_name(void *arg, uint64_t line, const char *name, struct ckpt_err *err)
 {
+	struct listed *out = arg;
 	uint32_t t;
 
-	if (!*name)
-		return 0;
-	if (!find_name(ix, name, &t))
-		return ck_fail(err, CKPT_E_MISMATCH, path, CKPT_NO_OFFSET,
+	if (!find_name(out->ix, name, &t))
+		return ck_fail(err, CKPT_E_MISMATCH, out->path, CKPT_NO_OFFSET,
 			       "line %" PRIu64 ": the model has no %.200s", line, name);
-	if (met[t] == CKPT_ROLE_TRAINABLE)
-		return ck_fail(err, CKPT_E_MISMATCH, path, CKPT_NO_OFFSET,
+	if (out->met[t] == CKPT_ROLE_TRAINABLE)
+		return ck_fail(err, CKPT_E_MISMATCH, out->path, CKPT_NO_OFFSET,
 			       "line %" PRIu64 ": the list has %.200s twice", line, name);
-	if (met[t])
-		return ck_fail(err, CKPT_E_MISMATCH, path, CKPT_NO_OFFSET,
+	if (out->met[t])
+		return ck_fail(err, CKPT_E_MISMATCH, out->path, CKPT_NO_OFFSET,
 			       "line %" PRIu64 ": %.200s is excluded by %s, so the optimizer does "
 			       "not have it", line, name,
-			       met[t] == CKPT_ROLE_FROZEN ? "--frozen" : "--buffer");
-	met[t] = CKPT_ROLE_TRAINABLE;
+			       out->met[t] == CKPT_ROLE_FROZEN ? "--frozen" : "--buffer");
+	out->met[t] = CKPT_ROLE_TRAINABLE;
 	out->line[out->n] = line;
 	out->tensor[out->n++] = t;
 	return 0;
-}
-
-static int take_lines(const char *path, const struct ck_index *ix, char *text, uint8_t *met,
-		      struct listed *out, struct ckpt_err *err)
-{
-	uint64_t line = 0;
-	int rc = 0;
-
-	for (char *p = text; !rc && p;) {
-		char *end = strchr(p, '\n');
-
-		if (end)
-			*end = '\0';
-		if (p[0] && p[strlen(p) - 1] == '\r')
-			p[strlen(p) - 1] = '\0';
-		rc = take_name(path, ix, ++line, p, met, out, err);
-		p = end ? end + 1 : NULL;
-	}
-	return rc;
 }
 
 static int read_list(const struct ck_input *in, const struct ck_index *ix, const uint8_t *role,
@@ -125,22 +107,15 @@ static int read_list(const struct ck_input *in, const struct ck_index *ix, const
 	struct listed list = {
 		.tensor = ck_arena_alloc(a, (ix->ntensors + 1) * sizeof(*list.tensor)),
 		.line = ck_arena_alloc(a, (ix->ntensors + 1) * sizeof(*list.line)),
+		.met = ck_arena_alloc(a, ix->ntensors + 1),
+		.ix = ix, .path = in->order_path,
 	};
-	uint8_t *met = ck_arena_alloc(a, ix->ntensors + 1);
-	char *text = NULL;
-	uint64_t len;
-	int rc = list.tensor && list.line && met ?
-		 ck_file_read(in->order_path, in->limits.header_bytes, &text, &len, err) :
-		 ck_fail_nomem(err, "names", ix->ntensors);
+	int rc;
 
-	if (!rc && strlen(text) != len)
-		rc = ck_fail(err, CKPT_E_CORRUPT, in->order_path, strlen(text),
-			     "the list of names has a NUL byte");
-	if (!rc) {
-		memcpy(met, role, ix->ntensors);
-		rc = take_lines(in->order_path, ix, text, met, &list, err);
-	}
-	ck_free(text);
+	if (!list.tensor || !list.line || !list.met)
+		return ck_fail_nomem(err, "names", ix->ntensors);
+	memcpy(list.met, role, ix->ntensors);
+	rc = ck_name_list_each(in->order_path, &in->limits, take_name, &list, err);
 	if (!rc)
 		*out = list;
 	return rc;
@@ -191,7 +166,7 @@ static int compare_names(const struct ck_input *in, const struct ck_index *ix,
 int ck_pt_given_order(const struct ck_input *in, const struct ck_index *ix, struct ck_arena *a,
 		      struct ck_pt_owners *o, bool named, struct ckpt_err *err)
 {
-	struct listed list;
+	struct listed list = { .n = 0 };
 	const char *wrong;
 	int rc = read_list(in, ix, o->role, a, &list, err);
 

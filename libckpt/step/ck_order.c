@@ -6,6 +6,7 @@
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/io/ck_tree.h"
+#include "libckpt/step/ck_name_list.h"
 #include "libckpt/step/ck_order.h"
 #include "libckpt/step/ck_order_model.h"
 
@@ -239,71 +240,59 @@ int ck_order_by_config(const struct ck_index *ix, const char *path,
 
 /* ---- by a list ---- */
 
-static int take_name(const struct ck_index *ix, const char *path, uint64_t line, const char *name,
-		     bool *met, struct ck_order *out, struct ckpt_err *err)
+struct listing {
+	const struct ck_index *ix;
+	const char *path;
+	bool *met;		/* by tensor: excluded, or listed */
+	struct ck_order *out;
+};
+
+static int take_name(void *arg, uint64_t line, const char *name, struct ckpt_err *err)
 {
+	struct listing *l = arg;
 	uint32_t t;
 
-	if (!*name)
-		return 0;
-	if (!ck_index_find(ix, name, &t))
-		return ck_fail(err, CKPT_E_MISMATCH, path, CKPT_NO_OFFSET,
+	if (!ck_index_find(l->ix, name, &t))
+		return ck_fail(err, CKPT_E_MISMATCH, l->path, CKPT_NO_OFFSET,
 			       "line %" PRIu64 ": the weights have no %.200s", line, name);
-	if (met[t])
-		return ck_fail(err, CKPT_E_MISMATCH, path, CKPT_NO_OFFSET,
+	if (l->met[t])
+		return ck_fail(err, CKPT_E_MISMATCH, l->path, CKPT_NO_OFFSET,
 			       "line %" PRIu64 ": %.200s is excluded, or the list has it twice",
 			       line, name);
-	met[t] = true;
-	out->tensor[out->n++] = t;
+	l->met[t] = true;
+	l->out->tensor[l->out->n++] = t;
 	return 0;
 }
 
-static int take_lines(const struct ck_index *ix, const char *path, char *text, bool *met,
-		      struct ck_order *out, struct ckpt_err *err)
+static int check_all_listed(const struct listing *l, struct ckpt_err *err)
 {
-	uint64_t line = 0;
-	int rc = 0;
-
-	for (char *p = text; !rc && p;) {
-		char *end = strchr(p, '\n');
-
-		if (end)
-			*end = '\0';
-		if (p[0] && p[strlen(p) - 1] == '\r')
-			p[strlen(p) - 1] = '\0';
-		rc = take_name(ix, path, ++line, p, met, out, err);
-		p = end ? end + 1 : NULL;
-	}
-	for (uint32_t i = 0; !rc && i < ix->ntensors; i++)
-		if (!met[i] && ix->tensor[i].role != CKPT_ROLE_ALIAS)
-			rc = ck_fail(err, CKPT_E_MISMATCH, ix->tensor[i].name, CKPT_NO_OFFSET,
-				     "it is not in %s; name it with --buffer or --frozen if the "
-				     "optimizer does not have it", path);
-	return rc;
+	for (uint32_t i = 0; i < l->ix->ntensors; i++)
+		if (!l->met[i] && l->ix->tensor[i].role != CKPT_ROLE_ALIAS)
+			return ck_fail(err, CKPT_E_MISMATCH, l->ix->tensor[i].name, CKPT_NO_OFFSET,
+				       "it is not in %s; name it with --buffer or --frozen if the "
+				       "optimizer does not have it", l->path);
+	return 0;
 }
 
 int ck_order_by_list(const struct ck_index *ix, const char *path,
 		     const struct ckpt_limits *limits, const bool *set_aside,
 		     struct ck_order *out, struct ckpt_err *err)
 {
-	bool *met = ck_alloc_array(ix->ntensors + 1, sizeof(*met));
-	char *text = NULL;
-	uint64_t len;
-	int rc = met ? ck_file_read(path, limits->header_bytes, &text, &len, err) :
-		 ck_fail_nomem(err, "names", ix->ntensors);
+	struct listing l = {
+		.ix = ix, .path = path, .out = out,
+		.met = ck_alloc_array(ix->ntensors + 1, sizeof(*l.met)),
+	};
+	int rc;
 
 	memset(out, 0, sizeof(*out));
-	if (!rc && strlen(text) != len)
-		rc = ck_fail(err, CKPT_E_CORRUPT, path, strlen(text), "the list of names has a "
-			     "NUL byte");
-	if (!rc)
-		rc = room(out, ix->ntensors, err);
+	rc = l.met ? room(out, ix->ntensors, err) : ck_fail_nomem(err, "names", ix->ntensors);
 	if (!rc) {
-		memcpy(met, set_aside, ix->ntensors * sizeof(*met));
-		rc = take_lines(ix, path, text, met, out, err);
+		memcpy(l.met, set_aside, ix->ntensors * sizeof(*l.met));
+		rc = ck_name_list_each(path, limits, take_name, &l, err);
 	}
-	ck_free(text);
-	ck_free(met);
+	if (!rc)
+		rc = check_all_listed(&l, err);
+	ck_free(l.met);
 	if (rc)
 		ck_order_release(out);
 	return rc;
