@@ -540,17 +540,24 @@ def deepspeed_resumes(zckpt, path, form, dtype, stage, world, work):
 
 
 # ------------------------------------------------------------------ ztrain
-def ztrain_resumes(zckpt, ztrain, fixtures, work):
+def llama(fixtures, work, name):
+    """A model's folder, rows of tokens, the file of them, the model in fp32 and its AdamW"""
     from transformers import AutoModelForCausalLM
     folder = os.path.join(fixtures, "model", "models", "llama3_tied")
     ids = torch.randint(0, 257, (64, 32), generator=torch.Generator().manual_seed(0))
-    rows = os.path.join(work, "rows.jsonl")
+    rows = os.path.join(work, name)
     with open(rows, "w") as f:
         for r in ids.tolist():
             f.write(json.dumps({"input_ids": r}) + "\n")
     net = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32,
                                                attn_implementation="eager")
-    opt = torch.optim.AdamW(net.parameters(), lr=1e-3, betas=(0.9, 0.95), weight_decay=0.1)
+    return folder, ids, rows, net, torch.optim.AdamW(net.parameters(), lr=1e-3,
+                                                     betas=(0.9, 0.95), weight_decay=0.1)
+
+
+def ztrain_resumes(zckpt, ztrain, fixtures, work):
+    from transformers import AutoModelForCausalLM
+    folder, ids, rows, net, opt = llama(fixtures, work, "rows.jsonl")
     path, losses = os.path.join(work, "hf.pth"), []
     for s in range(6):
         x = ids[8 * s:8 * s + 8]
@@ -596,16 +603,7 @@ def ztrain_resumes(zckpt, ztrain, fixtures, work):
 
 def ztrain_resumes_fp16(zckpt, ztrain, fixtures, work):
     """In fp16 with the scale of GradScaler, from a file in fp32 and from one saved in fp16."""
-    from transformers import AutoModelForCausalLM
-    folder = os.path.join(fixtures, "model", "models", "llama3_tied")
-    ids = torch.randint(0, 257, (64, 32), generator=torch.Generator().manual_seed(0))
-    rows = os.path.join(work, "rows16.jsonl")
-    with open(rows, "w") as f:
-        for r in ids.tolist():
-            f.write(json.dumps({"input_ids": r}) + "\n")
-    net = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32,
-                                               attn_implementation="eager")
-    opt = torch.optim.AdamW(net.parameters(), lr=1e-3, betas=(0.9, 0.95), weight_decay=0.1)
+    folder, ids, rows, net, opt = llama(fixtures, work, "rows16.jsonl")
     scaler = torch.amp.GradScaler("cpu", init_scale=1024.0, growth_interval=2)
     files = {n: os.path.join(work, n + ".pth") for n in ("amp32", "amp16", "bare16")}
     losses, scales = [], []

@@ -183,53 +183,52 @@ static void lose_file(const char *name, const char *instead)
 	free(path);
 }
 
-/* Rank 0 made this file: it finds it missing, also where an empty one has its name. */
-static void a_file_goes_before_its_rank_ends(void **state)
+/*
+ * 'name' is lost after rank 1 has ended its part, or before; rank 0 finds it either way, also
+ * where 'instead' has the name.
+ */
+static void lose_and_commit(const char *name, const char *instead, bool ended)
 {
 	struct ckpt_err err = { 0 };
 	struct t_ranks r;
 
-	(void)state;
-	for (int again = 0; again < 2; again++) {
-		t_ranks_open(&r, t_root, 2, T_HELD_EVEN);
-		t_ranks_begin(&r, "s", CKPT_TO_NATIVE, 0, 2);
-		t_ranks_put(&r, "s", 0);
-		t_ranks_put(&r, "s", 1);
-		lose_file("rank-00001.safetensors", again ? "" : NULL);
-		t_ranks_commit(&r, 1);
-		t_ranks_commit(&r, 0);
-		t_must_fail(t_ranks_wait(&r, 0, &err), &err, CKPT_E_INCOMPLETE,
-			    "rank-00001.safetensors|another process removed this file");
-		t_must_fail(t_ranks_wait(&r, 1, &err), &err, CKPT_E_INCOMPLETE,
-			    "rank 0 abandoned|another process removed this file");
-		t_latest_check(t_root, NULL);
-		t_ranks_close(&r);
-		t_dir_remove(t_root);
-	}
-}
-
-/* Rank 1 made this one: rank 0 finds it missing, or short, before the step goes to its place. */
-static void a_file_goes_after_its_rank_has_ended(void **state)
-{
-	struct ckpt_err err = { 0 };
-	struct t_ranks r;
-
-	(void)state;
-	for (int again = 0; again < 2; again++) {
-		t_ranks_open(&r, t_root, 2, T_HELD_EVEN);
-		t_ranks_begin(&r, "s", CKPT_TO_NATIVE, 0, 2);
-		t_ranks_put(&r, "s", 0);
-		t_ranks_put(&r, "s", 1);
+	t_ranks_open(&r, t_root, 2, T_HELD_EVEN);
+	t_ranks_begin(&r, "s", CKPT_TO_NATIVE, 0, 2);
+	t_ranks_put(&r, "s", 0);
+	t_ranks_put(&r, "s", 1);
+	if (ended) {
 		t_ranks_commit(&r, 1);
 		ckpt_saver_drain(r.sv[1], 0);
-		lose_file("rank-00000.safetensors", again ? "some" : NULL);
-		t_ranks_commit(&r, 0);
-		t_must_fail(t_ranks_wait(&r, 0, &err), &err, CKPT_E_INCOMPLETE,
-			    "rank-00000.safetensors|another process removed");
-		t_latest_check(t_root, NULL);
-		t_ranks_close(&r);
-		t_dir_remove(t_root);
 	}
+	lose_file(name, instead);
+	if (!ended)
+		t_ranks_commit(&r, 1);
+	t_ranks_commit(&r, 0);
+	t_must_fail(t_ranks_wait(&r, 0, &err), &err, CKPT_E_INCOMPLETE,
+		    ended ? "rank-00000.safetensors|another process removed" :
+		    "rank-00001.safetensors|another process removed this file");
+	if (!ended)
+		t_must_fail(t_ranks_wait(&r, 1, &err), &err, CKPT_E_INCOMPLETE,
+			    "rank 0 abandoned|another process removed this file");
+	t_latest_check(t_root, NULL);
+	t_ranks_close(&r);
+	t_dir_remove(t_root);
+}
+
+/* Rank 0 made this file. */
+static void a_file_goes_before_its_rank_ends(void **state)
+{
+	(void)state;
+	lose_and_commit("rank-00001.safetensors", NULL, false);
+	lose_and_commit("rank-00001.safetensors", "", false);
+}
+
+/* Rank 1 made this one. */
+static void a_file_goes_after_its_rank_has_ended(void **state)
+{
+	(void)state;
+	lose_and_commit("rank-00000.safetensors", NULL, true);
+	lose_and_commit("rank-00000.safetensors", "some", true);
 }
 
 int main(void)
