@@ -47,6 +47,7 @@ serve_rows() {
 	fi
 	fresh
 	for ((i = 0; i < RUNS; i++)); do
+		: >"$w/urls"
 		"$ZCKPT" serve -q --port 0 "$src" >"$w/urls" 2>"$w/said" &
 		server=$!
 		for _ in {1..150}; do ! grep -q ^try: "$w/urls" || break; sleep 0.1; done

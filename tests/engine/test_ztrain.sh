@@ -79,6 +79,7 @@ echo '{"zero_optimization": {"stage": 9}}' > odd.json
 { [ $? = 1 ] && grep -q 'stage' said; } && good || bad 'stage 9 is refused by its name'
 
 # SIGTERM after the first steps: saved there, and resumed from there.
+: > said
 "$ztrain" --model "$models/qwen3_tied" --config z2.json --steps 100000 --seq 33 --save term --exact \
 	> said 2>&1 &
 pid=$!

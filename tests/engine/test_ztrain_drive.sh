@@ -68,6 +68,7 @@ fi
 
 # ---- gone
 [ -d drive ] && [ -z "$(ls -A drive)" ] && good || bad 'the folder is there, and empty'
+: > said
 "$ztrain" --model "$models/qwen3_tied" --config nvme.json --steps 100000 --seq 33 --exact > said 2>&1 &
 pid=$!
 for _ in $(seq 200); do [ "$(grep -c '^step' said)" -ge 2 ] && break; sleep 0.05; done

@@ -128,6 +128,7 @@ awk '{ print $6 }' steps | tr '\n' ' ' > said
 grep -q '^0 0[.]00050*[1]* 0[.]001 0[.]00050*[1]* ' said && good || bad 'the cosine after two steps of warm-up'
 
 # ---- signals: a step of very many micro-batches is given up
+: > said
 "$ztrain" --model "$models/qwen3_tied" --config z2.json --lr 1e-3 --accumulation 100000 --steps 5 \
 	--data rows.jsonl --save term --exact > said 2>&1 &
 pid=$!

@@ -134,13 +134,14 @@ fi
 
 # --grace: a save whose syncs take longer is given up, as is said, and does not appear later
 if command -v strace > /dev/null && strace -o /dev/null true 2> /dev/null; then
+	: > said	# a loop may read it before the run has opened it
 	strace -f -qq -o /dev/null -e trace=fdatasync,fsync,syncfs \
 		-e inject=fdatasync,fsync,syncfs:delay_enter=2s "$ztrain" --device "$device" \
 		--model model.json --config z1.json --random --seq 16 --steps 1000000 --save all --grace 1 \
 		> said 2>&1 &
 	run=$!
-	until grep -q '^step 2' said; do sleep 0.1; done
-	pkill -TERM -P $run
+	while ! grep -q '^step 2' said && kill -0 $run 2> /dev/null; do sleep 0.1; done
+	pkill -TERM -P $run || bad '--grace: there is no run that gets the signal'
 	wait $run
 	[ $? = 1 ] && grep -q 'did not finish within 1.0 s after the signal' said && [ ! -e all/latest ] && good ||
 		bad '--grace is over before the save'
