@@ -1,11 +1,11 @@
 /*
- * kn_cu_random.cu -- normal numbers by counter, with the bits of kn_random_normal(): Philox
- * 4x32-10, then Wichura's AS 241 in double.  Plain operations of IEEE doubles, so this file is
- * compiled without fused multiply-add.
+ * kn_cu_random.cu -- normal numbers and dropout by counter, with the bits of kn_random_normal() and
+ * kn_dropout(): Philox 4x32-10, for the former then Wichura's AS 241 in double.  Plain operations
+ * of IEEE numbers, so this file is compiled without fused multiply-add.
  */
 #include "kernels/include/kn_cuda_random.h"
 
-#include <cuda_runtime.h>
+#include "kernels/cuda/kn_cu_device.cuh"
 
 #define THREADS 256
 
@@ -128,4 +128,56 @@ extern "C" int kn_cu_random_normal(float *out, size_t n, uint64_t seed, uint64_t
 	normal<<<(unsigned)((blocks + THREADS - 1) / THREADS), THREADS, 0, on>>>(
 		out, n, seed, stream, first, mean, std);
 	return (int)cudaGetLastError();
+}
+
+/* ---- dropout ---- */
+
+KN_BOTH unsigned cols(size_t n)
+{
+	return (unsigned)((n + KN_V * THREADS - 1) / (KN_V * THREADS));
+}
+
+/* Block b has THREADS vectors of row b / cols(n); a vector is what one counter decides. */
+template <class T, bool VEC>
+static __global__ void __launch_bounds__(THREADS)
+drop_rows(T *out, const T *x, const T *add, size_t n, struct kn_dropout d, float scale)
+{
+	const size_t row = blockIdx.x / cols(n);
+	const size_t i = ((size_t)(blockIdx.x % cols(n)) * THREADS + threadIdx.x) * KN_V;
+	const ptrdiff_t left = (ptrdiff_t)n - (ptrdiff_t)i;
+	const uint64_t sample = d.sample + row / d.tokens;
+	uint32_t c[4] = { (uint32_t)(i / KN_V), (uint32_t)(row % d.tokens), (uint32_t)sample,
+			  (uint32_t)(sample >> 32) };
+	float v[KN_V], a[KN_V] = {};
+
+	if (left <= 0)
+		return;
+	kn_load<T, VEC>(v, x + row * n + i, left);
+	if (add)
+		kn_load<T, VEC>(a, add + row * n + i, left);
+	philox(c, d.seed);
+#pragma unroll
+	for (int j = 0; j < KN_V; j++) {
+		const uint32_t u = c[j / 2] >> 16 * (j % 2) & 0xffff;
+
+		v[j] = a[j] + (u < d.below ? 0 : v[j] * scale);
+	}
+	kn_store<T, VEC>(out + row * n + i, v, left);
+}
+
+extern "C" int kn_cu_dropout(void *out, const void *x, const void *add, size_t rows, size_t n,
+			     const struct kn_dropout *d, enum kn_type type, struct CUstream_st *on)
+{
+	const bool aligned = n % KN_V == 0 && kn_is_aligned(out) && kn_is_aligned(x) &&
+			     kn_is_aligned(add);
+	const float scale = 65536.0f / (float)(65536 - d->below);
+
+	if (!kn_is_type(type))
+		return cudaErrorInvalidValue;
+	if (!rows || !n)
+		return 0;
+	KN_BY_TYPE(type, T, KN_BY_VEC(aligned, VEC,
+		KN_LAUNCH((drop_rows<T, VEC>), rows * cols(n), THREADS, on, (T *)out, (const T *)x,
+			  (const T *)add, n, *d, scale)));
+	return kn_launched();
 }

@@ -199,6 +199,27 @@ void kn_random_normal(float *out, size_t n, uint64_t seed, uint64_t stream, uint
 /* The same in 64 random bits each. */
 void kn_random_bits(uint64_t *out, size_t n, uint64_t seed, uint64_t stream, uint64_t first);
 
+/*
+ * Dropout by counter: whether element k of position t of sample s is dropped is a function of these
+ * and the seed alone.  Philox of the counter (k / 8, t, s) gives 8 numbers of 16 bits, the low half
+ * of each word first; element k is dropped where number k % 8 is below 'below'.  What remains is
+ * multiplied by 2^16 / (2^16 - below).
+ */
+struct kn_dropout {
+	uint64_t seed;
+	uint64_t sample;	/* of row 0; row i is position i % tokens of sample + i / tokens */
+	uint32_t tokens;
+	uint32_t below;		/* 2^16 times the probability, below 2^16 */
+};
+/* 2^16 p, rounded; at most 2^16 - 1. */
+uint32_t kn_dropout_below(double p);
+/*
+ * Rows first..first + rows of 'n' elements, to which the pointers point: out = add + what remains
+ * of x, rounded to the type.  'add' may be NULL (zeros); out may be x or add.
+ */
+void kn_dropout(float *out, const float *x, const float *add, size_t first, size_t rows, size_t n,
+		const struct kn_dropout *d, enum kn_type type);
+
 /* Natural logarithm with the same bits on every machine, within 2 units of the last place. */
 double kn_log(double x);
 

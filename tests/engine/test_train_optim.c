@@ -1,5 +1,5 @@
 /*
- * test_train_optim.c -- Adam, sums of squares, and random numbers by counter.
+ * test_train_optim.c -- Adam, sums of squares, random numbers and dropout by counter.
  *
  * If this is wrong, optimizer states differ from those of torch and DeepSpeed, or a model that is
  * made from a seed is another one on another machine.
@@ -11,6 +11,7 @@
 #include <cmocka.h>
 
 #include <math.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -332,6 +333,71 @@ static void logarithm(void **state)
 	assert_true(fabs(kn_log(0x1p-1074) - log(0x1p-1074)) < 1e-12);
 }
 
+/* ---------------------------------------------------------------- dropout */
+
+/* Element k of (sample, position), by the words of kn_random_bits(). */
+static bool is_dropped(const struct kn_dropout *d, uint64_t sample, uint64_t position, size_t k)
+{
+	uint64_t u[2];
+
+	kn_random_bits(u, 2, d->seed, sample, 2 * (position << 32 | k / 8));
+	return (u[k / 4 % 2] >> 16 * (k % 4) & 0xffff) < d->below;
+}
+
+/* Rows from 'first' on, in any blocks, in place or not, added or not: the law of each element. */
+static void one_dropout(double p, size_t first, size_t rows, size_t n, uint32_t tokens,
+			enum kn_type type)
+{
+	const struct kn_dropout d = { .seed = seed, .sample = (1ull << 32) - 3, .tokens = tokens,
+				      .below = kn_dropout_below(p) };
+	const float scale = 65536.0f / (float)(65536 - d.below);
+	uint64_t from = seed++;
+	struct te_array x = te_random(rows * n, 1, type, &from), add = te_random(rows * n, 1, type,
+										 &from);
+	float *plain = t_alloc((rows * n + 1) * sizeof(float)), *sum = t_alloc((rows * n + 1) *
+									     sizeof(float));
+	size_t dropped = 0;
+
+	kn_dropout(plain, x.f, NULL, first, rows, n, &d, type);
+	memcpy(sum, add.f, rows * n * sizeof(float));
+	for (size_t r = 0; r < rows; r++)	/* a row at a time, into what is added to */
+		kn_dropout(sum + r * n, x.f + r * n, sum + r * n, first + r, 1, n, &d, type);
+	for (size_t i = 0; i < rows * n; i++) {
+		const size_t row = first + i / n;
+		const bool gone = is_dropped(&d, d.sample + row / tokens, row % tokens, i % n);
+		float want[2] = { gone ? 0 : x.f[i] * scale, add.f[i] };
+
+		want[1] += want[0];
+		kn_round(want, 2, type);
+		assert_true(plain[i] == want[0]);
+		assert_true(sum[i] == want[1]);
+		dropped += gone;
+	}
+	/* six deviations */
+	if (rows * n > 1000)
+		assert_true(fabs((double)dropped - p * (double)(rows * n)) <
+			    6 * sqrt(p * (1 - p) * (double)(rows * n)));
+	kn_dropout(x.f, x.f, NULL, first, rows, n, &d, type);
+	assert_memory_equal(x.f, plain, rows * n * sizeof(float));
+	te_free(&x);
+	te_free(&add);
+	free(plain);
+	free(sum);
+}
+
+static void what_is_dropped_depends_on_its_place_alone(void **state)
+{
+	(void)state;
+	one_dropout(0.05, 0, 40, 96, 7, KN_F32);
+	one_dropout(0.5, 13, 33, 129, 5, KN_BF16);
+	one_dropout(0.9, 1, 6, 333, 1, KN_F16);
+	one_dropout(0.25, 3, 5, 1, 2, KN_F32);
+	one_dropout(0.25, 3, 0, 8, 2, KN_F32);
+	assert_int_equal(kn_dropout_below(0), 0);
+	assert_int_equal(kn_dropout_below(0.5), 32768);
+	assert_int_equal(kn_dropout_below(0.9999999), 65535);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -345,6 +411,7 @@ int main(void)
 		cmocka_unit_test(any_piece_has_the_bits_of_the_whole),
 		cmocka_unit_test(numbers_are_normal),
 		cmocka_unit_test(logarithm),
+		cmocka_unit_test(what_is_dropped_depends_on_its_place_alone),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

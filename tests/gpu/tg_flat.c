@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "kernels/include/kn_cuda.h"
+#include "kernels/include/kn_cuda_random.h"
 #include "tests/gpu/tg_gpu.h"
 #include "tests/gpu/tg_kernels.h"
 
@@ -274,6 +275,51 @@ static void pieces(void)
 		one_pieces(i, i % 18 < 16 ? 1 + i % 18 : 1 + tg_below(300), ns[i / 18]);
 }
 
+/* ---------------------------------------------------------------- dropout */
+
+static void one_dropout(unsigned i, size_t rows, size_t n)
+{
+	const enum kn_type type = types[i % 3];
+	const size_t shift = i / 3 & 1 ? i % 8 : 0, all = rows * n;
+	const struct kn_dropout d = { .seed = i, .sample = (1ull << 32) - 2, .tokens = 1 + i % 5,
+				      .below = kn_dropout_below(0.05 * (1 + i % 19)) };
+	struct tg_array x = tg_random(all, 1, type), add = tg_random(all, 1, type);
+	struct tg_array one = tg_zeros(all, type), sum = tg_zeros(all, type);
+
+	tg_case("%zu x %zu %s, %u of 65536, off by %zu", rows, n, type_names[i % 3], d.below,
+		shift);
+	kn_dropout(one.f, x.f, NULL, 0, rows, n, &d, type);
+	kn_dropout(sum.f, x.f, add.f, 0, rows, n, &d, type);
+	tg_settle(&one);
+	tg_settle(&sum);
+	for (int turn = 0; turn < 2; turn++) {
+		void *from, *to;
+
+		tg_reset();
+		from = tg_up(&x, shift);
+		to = tg_up(&add, shift);
+		TG(kn_cu_dropout(to, from, to, rows, n, &d, type, NULL));
+		TG(kn_cu_dropout(from, from, NULL, rows, n, &d, type, NULL));
+		tg_out(turn, 0, from, bytes_of(all, type));
+		tg_out(turn, 1, to, bytes_of(all, type));
+	}
+	tg_equal(0, "what is left", one.raw, bytes_of(all, type));
+	tg_equal(1, "added", sum.raw, bytes_of(all, type));
+	tg_free(&x);
+	tg_free(&add);
+	tg_free(&one);
+	tg_free(&sum);
+}
+
+static void dropout(void)
+{
+	static const size_t ns[] = { 1, 7, 8, 96, 2048, 2056, 4099 };
+
+	tg_begin("dropout");
+	for (unsigned i = 0; i < 84; i++)
+		one_dropout(i, 1 + i % 13, ns[i / 3 % 7]);
+}
+
 void tg_test_flat_kernels(void)
 {
 	static const size_t ns[] = { 0, 1, 7, 8, 9, 2047, 2048, 2049, 100003 };
@@ -281,6 +327,7 @@ void tg_test_flat_kernels(void)
 	adam();
 	casts();
 	pieces();
+	dropout();
 	tg_begin("add, scale, fill");
 	for (unsigned i = 0; i < 81; i++)
 		one_flat(i, ns[i % 9 == i / 9 ? i % 9 : (i + i / 9) % 9]);

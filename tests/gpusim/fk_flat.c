@@ -356,3 +356,38 @@ int kn_cu_random_normal(float *out, size_t n, uint64_t seed, uint64_t stream, ui
 
 	return fk_launch(on, __func__, run_normal, &a, sizeof(a), &use, 1);
 }
+
+struct drop {
+	void *out;
+	const void *x, *add;
+	size_t rows, n;
+	struct kn_dropout how;
+	enum kn_type type;
+};
+
+static void run_dropout(const void *args)
+{
+	const struct drop *a = args;
+	const size_t all = a->rows * a->n;
+	float *x = fk_wide(a->x, a->type, all);
+	float *add = a->add ? fk_wide(a->add, a->type, all) : NULL;
+
+	kn_dropout(x, x, add, 0, a->rows, a->n, &a->how, a->type);
+	kn_cast(a->out, a->type, x, KN_F32, all, NULL);
+	free(x);
+	free(add);
+}
+
+int kn_cu_dropout(void *out, const void *x, const void *add, size_t rows, size_t n,
+		  const struct kn_dropout *d, enum kn_type type, struct CUstream_st *on)
+{
+	const struct drop a = { out, x, add, rows, n, *d, type };
+	const size_t bytes = rows * n * kn_type_size(type);
+	const struct fk_use use[] = {
+		FK_R(x, bytes), FK_R(add, add ? bytes : 0), FK_W(out, bytes),
+	};
+
+	if (!fk_is_type(type))
+		return cudaErrorInvalidValue;
+	return fk_launch(on, __func__, run_dropout, &a, sizeof(a), use, FK_LEN(use));
+}

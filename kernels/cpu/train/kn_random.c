@@ -141,3 +141,40 @@ void kn_random_normal(float *out, size_t n, uint64_t seed, uint64_t stream, uint
 				((double)(u[j] >> 12) + 0.5) * 0x1p-52));
 	}
 }
+
+/* ---- dropout ---- */
+
+uint32_t kn_dropout_below(double p)
+{
+	return p >= 65535.0 / 65536 ? 65535 : (uint32_t)(p * 65536 + 0.5);
+}
+
+static void drop_row(float *out, const float *x, const float *add, size_t n, uint64_t sample,
+		     uint32_t position, const struct kn_dropout *d)
+{
+	const float scale = 65536.0f / (float)(65536 - d->below);
+
+	for (size_t k = 0; k < n; k += 8) {
+		uint32_t c[4] = { (uint32_t)(k / 8), position, (uint32_t)sample,
+				  (uint32_t)(sample >> 32) };
+
+		philox(c, d->seed);
+		for (size_t i = k; i < n && i < k + 8; i++) {
+			const uint32_t u = c[i / 2 % 4] >> 16 * (i % 2) & 0xffff;
+
+			out[i] = (add ? add[i] : 0) + (u < d->below ? 0 : x[i] * scale);
+		}
+	}
+}
+
+void kn_dropout(float *out, const float *x, const float *add, size_t first, size_t rows, size_t n,
+		const struct kn_dropout *d, enum kn_type type)
+{
+	for (size_t r = 0; r < rows; r++) {
+		const size_t i = first + r;
+
+		drop_row(out + r * n, x + r * n, add ? add + r * n : NULL, n,
+			 d->sample + i / d->tokens, (uint32_t)(i % d->tokens), d);
+	}
+	kn_round(out, rows * n, type);
+}
