@@ -102,16 +102,22 @@ static int run_units(struct bench *b, double *loss_out, struct ckpt_err *err)
 {
 	const struct en_bench_opts *o = b->o;
 	const uint64_t all = (uint64_t)o->zero.micro_batches * o->comm->size;
-	const struct en_batch batch = { o->zero.rows, o->zero.tokens, b->ids, b->ids, b->starts };
+	struct en_drop drop = { .seed = o->seed };
+	const struct en_batch batch = {
+		o->zero.rows, o->zero.tokens, b->ids, b->ids, b->starts, &drop,
+	};
 	struct en_zero_micro_batch unit = { .batch = &batch };
 	int rc = 0;
 
 	*loss_out = 0;
 	for (uint32_t m = 0; !rc && m < o->zero.micro_batches; m++) {
 		struct en_loss loss = { 0 };
+		uint64_t number;
 		double count;
 
-		fill(b, b->k * all + (uint64_t)m * o->comm->size + o->comm->rank);
+		number = b->k * all + (uint64_t)m * o->comm->size + o->comm->rank;
+		drop.sample = number * o->zero.rows;
+		fill(b, number);
 		count = (double)en_batch_count(&batch);
 		unit.factor = 1 / (count * (double)all);
 		if (o->zero.as_deepspeed)	/* divided by them in the sum */

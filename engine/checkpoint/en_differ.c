@@ -99,6 +99,12 @@ int en_differ_trained(const struct en_run_facts *now, const struct en_run_facts 
 
 /* ---- schedule, clipping, fp8 ---- */
 
+/* Keys of this engine alone. */
+static bool is_ours(const char *key)
+{
+	return !strcmp(key, "fp8") || !strcmp(key, "dropout_seed");
+}
+
 /* What a run has that does not say. */
 static const char *unstated(const char *key)
 {
@@ -115,7 +121,7 @@ static void run_line(struct en_differ *d, const char *key, const char *was, cons
 {
 	en_differ_say(d, "%s: the step has %s, this run %s; using this run's%s", key,
 		      was ? was : unstated(key), is ? is : unstated(key),
-		      strcmp(key, "fp8") ? ", as in DeepSpeed" : "");
+		      is_ours(key) ? "" : ", as in DeepSpeed");
 	changed(d, strncmp(key, "schedule", 8) ? key : "schedule");
 }
 

@@ -180,7 +180,7 @@ static int add_quoted(struct ck_buf *out, const char *text, struct ckpt_err *err
 static int add_config(const struct en_model *m, const char *base, struct ck_buf *out,
 		  struct ckpt_err *err)
 {
-	char alpha[EN_DOUBLE_TEXT];
+	char alpha[EN_DOUBLE_TEXT], dropout[EN_DOUBLE_TEXT];
 	bool first = true;
 	int rc = ck_buf_adds(out, "{\n  \"alpha_pattern\": {},\n"
 			     "  \"auto_mapping\": null,\n"
@@ -189,16 +189,17 @@ static int add_config(const struct en_model *m, const char *base, struct ck_buf 
 	en_double_text(m->lora.alpha, alpha);
 	if (m->lora.alpha < 1e9 && m->lora.alpha == (double)(int64_t)m->lora.alpha)
 		snprintf(alpha, sizeof(alpha), "%lld", (long long)m->lora.alpha);
+	en_double_text(m->lora.dropout, dropout);
 	if (!rc)
 		rc = base ? add_quoted(out, base, err) : ck_buf_adds(out, "null", err);
 	if (!rc)
 		rc = ck_buf_addf(out, err, ",\n  \"bias\": \"none\",\n"
 				 "  \"fan_in_fan_out\": false,\n"
 				 "  \"inference_mode\": true,\n  \"init_lora_weights\": true,\n"
-				 "  \"lora_alpha\": %s,\n  \"lora_dropout\": 0.0,\n"
+				 "  \"lora_alpha\": %s,\n  \"lora_dropout\": %s,\n"
 				 "  \"modules_to_save\": null,\n  \"peft_type\": \"LORA\",\n"
 				 "  \"r\": %u,\n  \"rank_pattern\": {},\n  \"revision\": null,\n"
-				 "  \"target_modules\": [", alpha, m->lora.r);
+				 "  \"target_modules\": [", alpha, dropout, m->lora.r);
 	for (uint32_t i = 0; !rc && i < EN_LINEARS; i++) {
 		if (!(m->lora.targets & 1u << i))
 			continue;

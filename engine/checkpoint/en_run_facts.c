@@ -124,7 +124,7 @@ void en_run_facts_fp8(struct en_run_facts *m, const char *recipe)
 	add_text(m, "fp8", recipe);
 }
 
-void en_run_facts_adapt(struct en_run_facts *m, const struct en_model *model)
+void en_run_facts_adapt(struct en_run_facts *m, const struct en_model *model, uint64_t seed)
 {
 	char text[EN_LORA_TEXT];
 
@@ -133,6 +133,8 @@ void en_run_facts_adapt(struct en_run_facts *m, const struct en_model *model)
 		add_text(m, "lora", text);
 	if (*model->freeze)
 		add_text(m, "freeze", model->freeze);
+	if (model->drop)
+		add_whole(m, "dropout_seed", seed);
 }
 
 const char *en_run_facts_find(const struct en_run_facts *m, const char *key)

@@ -36,8 +36,11 @@ void en_run_facts_fill(struct en_run_facts *m, const struct en_model_config *mod
 		       const struct en_settings *set, const struct en_sched *sched);
 /* The recipe of products in 8 bits; without a call, and in steps that do not say, "off". */
 void en_run_facts_fp8(struct en_run_facts *m, const char *recipe);
-/* What of the model is trained: "lora" and "freeze", where they are not "none". */
-void en_run_facts_adapt(struct en_run_facts *m, const struct en_model *model);
+/*
+ * What of the model is trained: "lora" and "freeze", where they are not "none"; and the seed that
+ * decides what is dropped, where adapters have dropout.
+ */
+void en_run_facts_adapt(struct en_run_facts *m, const struct en_model *model, uint64_t seed);
 /* The object's text. */
 int en_run_facts_write(const struct en_run_facts *m, struct ck_buf *buf, struct ckpt_err *err);
 /* False if the step has none.  'nmodel' is not known, and 0. */

@@ -63,7 +63,7 @@ static void fill_idle(struct en_eval_set *s)
 
 static int eval_turn(struct en_eval_set *s, uint64_t micro_batch, struct ckpt_err *err)
 {
-	struct en_batch batch = { 1, s->tokens, s->ids, s->labels, s->starts };
+	struct en_batch batch = { 1, s->tokens, s->ids, s->labels, s->starts, NULL };
 	const bool mine = micro_batch < s->loader.n_micro_batches;
 	struct en_loss loss;
 	int rc = 0;

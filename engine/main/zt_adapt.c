@@ -1,14 +1,12 @@
 /* zt_adapt.c -- the model with what --lora, --lora-from and --freeze say is trained of it. */
 #include <stdio.h>
-#include <string.h>
 
 #include "engine/main/zt_program.h"
 #include "engine/model/en_adapt.h"
 
 static int adapters(const struct zt_args *a, struct en_lora *out, struct ckpt_err *err)
 {
-	const bool no_dropout = a->lora && strstr(a->lora, "dropout=0");
-	int rc = a->lora_from ? en_lora_read(a->lora_from, no_dropout, out, err) : 0;
+	int rc = a->lora_from ? en_lora_read(a->lora_from, out, err) : 0;
 
 	return rc || !a->lora ? rc : en_lora_parse(a->lora, out, err);
 }

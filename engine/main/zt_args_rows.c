@@ -67,7 +67,7 @@ const struct opt zt_args_run[] = {
 		  "may be repeated" },
 	ZT_TEXT("lora", "KEYS", args.lora,
 		"train adapters, as PEFT: r=8,alpha=16,target=q_proj+v_proj or "
-		"target=all-linear, rslora"),
+		"target=all-linear, dropout=0.05, rslora"),
 	ZT_TEXT("lora-from", "DIR", args.lora_from,
 		"begin with the adapter that PEFT saved in DIR"),
 	ZT_FLAG("random", args.random, "start from random weights"),

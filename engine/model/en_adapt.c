@@ -83,13 +83,6 @@ static bool is_key(const char *text, size_t n, const char *key)
 	return strlen(key) == n && !strncmp(text, key, n);
 }
 
-static int refuse_dropout(struct ckpt_err *err, const char *where, double p)
-{
-	return en_model_fail(err, CKPT_E_UNSUPPORTED, where,
-			     "a dropout of %g: ztrain has no dropout; to train without it give "
-			     "--lora dropout=0", p);
-}
-
 /* "r=8": the value is [n) of 'value'. */
 static int set_key(struct en_lora *l, const char *text, size_t key, const char *value, size_t n,
 	       struct ckpt_err *err)
@@ -107,8 +100,8 @@ static int set_key(struct en_lora *l, const char *text, size_t key, const char *
 		l->alpha = v;
 	} else if (is_key(text, key, "dropout")) {
 		if (!is || v < 0 || v >= 1)
-			return bad(err, text, key + 1 + n, "expected a number from 0 to 1");
-		return v > 0 ? refuse_dropout(err, "--lora", v) : 0;
+			return bad(err, text, key + 1 + n, "expected 0 or a number below 1");
+		l->dropout = v;
 	} else {
 		return bad(err, text, key, "expected r, alpha, dropout, target or rslora");
 	}
@@ -136,7 +129,7 @@ int en_lora_parse(const char *text, struct en_lora *lora, struct ckpt_err *err)
 		} else if (listing) {
 			rc = add_targets(p, n, &targets, err);
 		} else {
-			rc = bad(err, p, n, "expected r=N, alpha=A, dropout=0, "
+			rc = bad(err, p, n, "expected r=N, alpha=A, dropout=P, "
 				 "target=NAME+NAME or rslora");
 		}
 		p += n + (p[n] == ',');
@@ -151,14 +144,17 @@ int en_lora_parse(const char *text, struct en_lora *lora, struct ckpt_err *err)
 
 void en_lora_text(const struct en_lora *l, char out[EN_LORA_TEXT])
 {
+	char drop[40] = "";
 	size_t n;
 
 	if (!l->r) {
 		snprintf(out, EN_LORA_TEXT, "none");
 		return;
 	}
-	n = (size_t)snprintf(out, EN_LORA_TEXT, "r=%u,alpha=%.12g%s,target=", l->r, l->alpha,
-			     l->rslora ? ",rslora" : "");
+	if (l->dropout > 0)
+		snprintf(drop, sizeof(drop), ",dropout=%.12g", l->dropout);
+	n = (size_t)snprintf(out, EN_LORA_TEXT, "r=%u,alpha=%.12g%s%s,target=", l->r, l->alpha,
+			     drop, l->rslora ? ",rslora" : "");
 	for (uint32_t i = 0; i < EN_LINEARS; i++)
 		if (l->targets & 1u << i)
 			n += (size_t)snprintf(out + n, EN_LORA_TEXT - n, "%s%s",
@@ -210,14 +206,14 @@ static int take_targets(const struct ck_json *doc, uint64_t v, const char *where
 	return rc;
 }
 
-static int take_config(const struct ck_json *doc, const char *where, bool no_dropout,
-		struct en_lora *out, struct ckpt_err *err)
+static int take_config(const struct ck_json *doc, const char *where, struct en_lora *out,
+		       struct ckpt_err *err)
 {
 	const uint64_t r = ck_json_given(doc, 0, "r"), alpha = ck_json_given(doc, 0, "lora_alpha");
 	const uint64_t drop = ck_json_given(doc, 0, "lora_dropout");
 	const uint64_t rs = ck_json_given(doc, 0, "use_rslora");
 	const uint64_t kind = ck_json_given(doc, 0, "peft_type");
-	double rank = 8, dropout = 0;
+	double rank = 8;
 
 	*out = usual;
 	if (kind != NONE && (doc->tok[kind].type != CK_JSON_STRING ||
@@ -225,22 +221,21 @@ static int take_config(const struct ck_json *doc, const char *where, bool no_dro
 		return en_model_fail(err, CKPT_E_UNSUPPORTED, where, "peft_type is not LORA");
 	if ((r != NONE && !en_json_double(doc, r, &rank)) || rank < 1 || rank > 65536 ||
 	    rank != floor(rank) || (alpha != NONE && !en_json_double(doc, alpha, &out->alpha)) ||
-	    (drop != NONE && !en_json_double(doc, drop, &dropout)))
+	    (drop != NONE && !en_json_double(doc, drop, &out->dropout)) ||
+	    !(out->dropout >= 0) || out->dropout >= 1)
 		return en_model_fail(err, CKPT_E_CORRUPT, where, "r, lora_alpha or lora_dropout "
 				     "is not a number in its range");
 	for (size_t i = 0; i < sizeof(off) / sizeof(off[0]); i++)
 		if (!is_off(doc, ck_json_given(doc, 0, off[i].key), off[i].off))
 			return en_model_fail(err, CKPT_E_UNSUPPORTED, where,
 					     "%s is set, which ztrain does not train", off[i].key);
-	if (dropout > 0 && !no_dropout)
-		return refuse_dropout(err, where, dropout);
 	out->r = (uint32_t)rank;
 	out->rslora = rs != NONE && doc->tok[rs].type == CK_JSON_TRUE;
 	return take_targets(doc, ck_json_given(doc, 0, "target_modules"), where, &out->targets,
 			    err);
 }
 
-int en_lora_read(const char *dir, bool no_dropout, struct en_lora *out, struct ckpt_err *err)
+int en_lora_read(const char *dir, struct en_lora *out, struct ckpt_err *err)
 {
 	struct ck_json doc = CK_JSON_INIT;
 	char path[4096], *text = NULL;
@@ -259,7 +254,7 @@ int en_lora_read(const char *dir, bool no_dropout, struct en_lora *out, struct c
 	if (!rc && doc.tok[0].type != CK_JSON_OBJECT)
 		rc = en_model_fail(err, CKPT_E_CORRUPT, path, "not a JSON object");
 	if (!rc)
-		rc = take_config(&doc, path, no_dropout, out, err);
+		rc = take_config(&doc, path, out, err);
 	ck_json_release(&doc);
 	free(text);
 	return rc;

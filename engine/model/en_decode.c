@@ -211,7 +211,7 @@ static void layer(struct en_decode *d, uint32_t i, size_t n)
 	struct en_mm mm[2];
 
 	en_exec_layer(d->exec, i);
-	en_layer_at(d->exec, d->params[i + 1], &r.w);
+	en_layer_at(d->exec, NULL, d->params[i + 1], &r.w);
 	norm(d, d->u, d->x, w[EN_NORM_IN], n, h);
 	project(&r);
 	en_pool_run(d->exec->pool, c->kv_heads, attend, &r);

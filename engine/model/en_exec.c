@@ -129,6 +129,7 @@ static size_t place(struct en_exec *e, float *memory)
 	e->dv = en_floats_at(memory, &at, n * e->kv);
 	e->lora = en_floats_at(memory, &at, n * m->lora.r);
 	e->dlora = en_floats_at(memory, &at, n * m->lora.r);
+	e->dropped = en_floats_at(memory, &at, n * m->drop);
 	e->partial = en_floats_at(memory, &at, en_row_jobs(n) * partial_width(e));
 	e->attn = en_floats_at(memory, &at, e->attn_floats * e->threads);
 	e->norm = en_floats_at(memory, &at, n * c->hidden);

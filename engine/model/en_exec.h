@@ -29,7 +29,20 @@ struct en_batch {
 	const int32_t *ids;	/* [rows, tokens] */
 	const int32_t *labels;	/* the same, may be NULL where no loss is asked for */
 	const int32_t *starts;	/* the same; NULL: a row is one document */
+	const struct en_drop *drop;	/* NULL: nothing is dropped, as in evaluation */
 };
+
+/*
+ * What decides which inputs of adapters a pass drops (kn_dropout()), with the layer and the module:
+ * so the same are dropped whatever rank computes the row, and when a layer is computed again.
+ */
+struct en_drop {
+	uint64_t seed;
+	uint64_t sample;	/* of row 0; those of the rows after it follow */
+};
+/* Of module 'linear' of layer 'layer'. */
+struct kn_dropout en_drop_of(const struct en_model *model, const struct en_batch *batch,
+			     uint32_t layer, enum en_linear linear);
 
 struct en_exec_opts {
 	uint32_t rows, tokens;	/* the largest batch, and the longest row */

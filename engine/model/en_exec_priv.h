@@ -29,6 +29,8 @@ struct en_exec {
 	float *dgo, *dq;	/* [most, q] */
 	float *dk, *dv;		/* [most, kv] */
 	float *lora, *dlora;	/* [most, r] of an adapter */
+	float *dropped;		/* [most, model->drop]: an adapter's input, or its gradient */
+	const struct en_batch *batch;	/* of the layer at work; NULL: nothing is dropped */
 	float *partial;		/* sums over rows of jobs */
 	float *attn;		/* per thread */
 	size_t attn_floats;

@@ -10,11 +10,13 @@
 
 #include "engine/model/en_layer_priv.h"
 
-void en_layer_at(struct en_exec *exec, const void *params, struct en_layer_const *out)
+void en_layer_at(struct en_exec *exec, const struct en_batch *batch, const void *params,
+		 struct en_layer_const *out)
 {
 	const struct en_block *b = &exec->model->block[exec->layer + 1];
 	const float *p = en_widen(exec, params, en_block_span(b), 0);
 
+	exec->batch = batch;
 	for (int i = 0; i < EN_LAYER_SLOTS; i++)
 		out->slot[i] = b->at[i] == UINT64_MAX ? NULL : p + b->at[i];
 }
@@ -177,7 +179,7 @@ void en_layer_forward(struct en_exec *exec, const struct en_batch *batch, const 
 	struct en_mm mm[3];
 	bool norm;
 
-	en_layer_at(exec, params, &f.w);
+	en_layer_at(exec, batch, params, &f.w);
 	en_saved_place(exec, n, saved, &f.s);
 	norm = w[EN_Q_NORM];
 	en_rows_run(exec, n, norm_in, &f);

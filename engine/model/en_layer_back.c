@@ -286,7 +286,7 @@ void en_layer_backward(struct en_exec *exec, const struct en_batch *batch, const
 	struct backward b = { .batch = batch, .x = x, .dy = dy, .dx = dx, .flags = flags,
 			      .shape = en_layer_attn(exec, batch->tokens) };
 
-	en_layer_at(exec, params, &b.w);
+	en_layer_at(exec, batch, params, &b.w);
 	for (int i = 0; i < EN_LAYER_SLOTS; i++)
 		b.g.slot[i] = block->grad[i] == UINT64_MAX ? NULL : grads + block->grad[i];
 	/* it is only read from here on */

@@ -4,8 +4,12 @@
 
 #include "engine/model/en_exec_priv.h"
 
-/* The slots of the layer at work, from its parameters. */
-void en_layer_at(struct en_exec *exec, const void *params, struct en_layer_const *out);
+/*
+ * The slots of the layer at work, from its parameters.  'batch' is what it works on until the next
+ * call; NULL: adapters drop nothing.
+ */
+void en_layer_at(struct en_exec *exec, const struct en_batch *batch, const void *params,
+		 struct en_layer_const *out);
 
 /* The linear module of an adapter, and its input: x [n, in]; 'out' outputs. */
 struct en_lora_of {

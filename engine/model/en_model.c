@@ -317,6 +317,19 @@ static int check_lora(const struct en_lora *l, struct ckpt_err *err)
 			     l->targets);
 }
 
+static uint64_t widest_dropped(const struct en_model_config *c, const struct en_lora *l)
+{
+	const unsigned o = 1u << EN_LINEAR_O, down = 1u << EN_LINEAR_DOWN;
+	const uint64_t q = l->targets & o ? (uint64_t)c->heads * c->head_dim : 0;
+	const uint64_t inter = l->targets & down ? c->inter : 0;
+	const uint64_t hidden = l->targets & ~(o | down) ? c->hidden : 0;
+	const uint64_t most = q > inter ? q : inter;
+
+	if (!l->r || !(l->dropout > 0))
+		return 0;
+	return most > hidden ? most : hidden;
+}
+
 int en_model_new(const struct en_model_config *config, struct en_model **model_out,
 		 struct ckpt_err *err)
 {
@@ -343,6 +356,7 @@ int en_model_new_adapted(const struct en_model_config *config, const struct en_a
 		m->config = *config;
 		m->lora = *l;
 		m->scale = l->r ? (float)(l->alpha / (l->rslora ? sqrt(l->r) : l->r)) : 0;
+		m->drop = widest_dropped(config, l);
 		m->nblocks = config->layers + 2;
 		m->param = calloc(most, sizeof(*m->param));
 		m->block = calloc(m->nblocks, sizeof(*m->block));

@@ -84,6 +84,7 @@ struct en_lora {
 	double alpha;
 	bool rslora;		/* scale alpha / sqrt(r), else alpha / r */
 	unsigned targets;	/* bits of enum en_linear */
+	double dropout;		/* of what goes into an adapter, from 0 to below 1 */
 };
 
 struct en_adapt {
@@ -154,6 +155,7 @@ struct en_model {
 	uint32_t lowest;	/* the first block that has trained parameters */
 	struct en_lora lora;
 	float scale;		/* of adapters */
+	uint64_t drop;		/* the widest input of an adapter that is dropped; 0: none */
 	char freeze[160];	/* the patterns, as text; "" = none */
 	char *names;		/* private */
 	uint32_t nnames, nplain;	/* private */

@@ -254,7 +254,7 @@ void en_run_fill_facts(struct en_run_facts *m, const struct en_run *r)
 	const struct en_cuda_opts *cuda = r->o->cuda;
 
 	en_run_facts_fill(m, &r->o->model->config, r->o->set, &r->sched);
-	en_run_facts_adapt(m, r->o->model);
+	en_run_facts_adapt(m, r->o->model, r->o->seed);
 	if (cuda && cuda->fp8)
 		en_run_facts_fp8(m, en_cuda_fp8_name(cuda->fp8));
 }

@@ -53,8 +53,8 @@ static struct en_batch batch_of(const struct en_run *r, uint32_t m)
 		(uint64_t)m * (uint64_t)o->set->micro_batch * o->tokens : 0;
 
 	return (struct en_batch){
-		(uint32_t)o->set->micro_batch, o->tokens, r->ids + at, r->labels + at,
-		r->starts ? r->starts + at : NULL,
+		.rows = (uint32_t)o->set->micro_batch, .tokens = o->tokens, .ids = r->ids + at,
+		.labels = r->labels + at, .starts = r->starts ? r->starts + at : NULL,
 	};
 }
 
@@ -92,7 +92,11 @@ static int count_tokens(struct en_run *r, double *count_out, struct ckpt_err *er
 static int run_micro_batch(struct en_run *r, uint32_t m, double tokens, struct ckpt_err *err)
 {
 	const bool token_mean = r->o->token_mean;
-	const struct en_batch batch = batch_of(r, m);
+	const struct en_drop drop = {
+		.seed = r->o->seed, .sample = (uint64_t)r->at.samples +
+			micro_batch_number(r, m) * (uint64_t)r->o->set->micro_batch,
+	};
+	struct en_batch batch = batch_of(r, m);
 	struct en_zero_micro_batch unit = { .batch = &batch };
 	struct en_loss loss;
 	double share;
@@ -100,6 +104,7 @@ static int run_micro_batch(struct en_run *r, uint32_t m, double tokens, struct c
 
 	if (rc)
 		return rc;
+	batch.drop = &drop;
 	share = token_mean ? tokens : (double)en_batch_count(&batch) * (double)r->n_micro_batches;
 	unit.factor = share > 0 ? r->scale.scale / share : 0;
 	if (r->o->as_deepspeed)		/* divided by them in the sum */

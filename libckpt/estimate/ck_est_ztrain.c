@@ -58,6 +58,7 @@ static void set_up(struct zt *z)
 
 	z->s = (struct ck_zt_setup){
 		.block = z->block, .frozen = z->frozen, .lora = z->e->m->lora,
+		.lora_drop = z->e->m->lora_drop,
 		.nblocks = a->layers + 2,
 		.tied = z->block[a->layers + 1] + z->frozen[a->layers + 1] < a->vocab * a->hidden,
 		.qk_norm = a->qk_norm,

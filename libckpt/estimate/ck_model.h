@@ -37,6 +37,7 @@ struct ckpt_model {
 	bool shaped;		/* made from a shape: 'expert' and 'cut' are known */
 	bool tied;		/* likewise; the head is the embedding */
 	uint64_t lora;		/* rank of its adapters, 0 = none */
+	uint64_t lora_drop;	/* the widest of their inputs, if dropout is said; else 0 */
 	struct ckpt_model_info info;
 };
 

@@ -48,39 +48,60 @@ static bool add_targets(const char *p, size_t n, unsigned *targets)
 	return known;
 }
 
+struct lora {
+	uint64_t rank;
+	unsigned targets;
+	bool drops;
+};
+
 /* Keys that change no size are passed over. */
-static int parse(const char *text, uint64_t *rank, unsigned *targets, struct ckpt_err *err)
+static int parse(const char *text, struct lora *out, struct ckpt_err *err)
 {
 	bool listing = false;
 	char *end;
 
-	*rank = USUAL_RANK;
-	*targets = 0;
+	*out = (struct lora){ .rank = USUAL_RANK };
 	for (const char *p = text; *p; p += *p == ',') {
 		const size_t n = strcspn(p, ",");
 
 		if (!strncmp(p, "target=", 7)) {
 			listing = true;
-			if (!add_targets(p + 7, n - 7, targets))
+			if (!add_targets(p + 7, n - 7, &out->targets))
 				return bad(err, text, "a target is not q_proj, k_proj, v_proj, "
 					   "o_proj, gate_proj, up_proj, down_proj or all-linear");
 		} else if (!strncmp(p, "r=", 2)) {
 			listing = false;
-			*rank = strtoull(p + 2, &end, 10);
-			if (end != p + n || !*rank || *rank > MOST_RANK || p[2] == '-')
+			out->rank = strtoull(p + 2, &end, 10);
+			if (end != p + n || !out->rank || out->rank > MOST_RANK || p[2] == '-')
 				return bad(err, text, "r is not a rank from 1 to 65536");
-		} else if (!strncmp(p, "alpha=", 6) || !strncmp(p, "dropout=", 8) ||
+		} else if (!strncmp(p, "dropout=", 8)) {
+			const double drop = strtod(p + 8, &end);
+
+			listing = false;
+			if (end != p + n || n == 8 || !(drop >= 0) || drop >= 1)
+				return bad(err, text, "dropout is not 0 or a number below 1");
+			out->drops = drop > 0;
+		} else if (!strncmp(p, "alpha=", 6) ||
 			   (n == 6 && !strncmp(p, "rslora", 6))) {
 			listing = false;
-		} else if (!listing || !add_targets(p, n, targets)) {
+		} else if (!listing || !add_targets(p, n, &out->targets)) {
 			return bad(err, text, "expected r=N, alpha=A, dropout=D, rslora, "
 				   "target=NAME+NAME");
 		}
 		p += n;
 	}
-	if (!*targets)
-		*targets = USUAL_TARGETS;
+	if (!out->targets)
+		out->targets = USUAL_TARGETS;
 	return 0;
+}
+
+/* The widest input: of o_proj the heads', of down_proj the MLP's, of the others 'hidden'. */
+static uint64_t widest(const struct ckpt_arch *a, unsigned targets)
+{
+	const uint64_t o = targets & 8u ? a->heads * a->head_dim : 0;
+	const uint64_t down = targets & 64u ? a->inter : 0;
+
+	return ck_max_u64(targets & 55u ? a->hidden : 0, ck_max_u64(o, down));
 }
 
 /* Inputs and outputs of a target, together. */
@@ -119,9 +140,8 @@ static int add_layer(struct ckpt_model *m, uint32_t layer, uint64_t rank, unsign
 int ck_model_lora(struct ckpt_model *m, const char *text, struct ckpt_err *err)
 {
 	const struct ckpt_arch *a = &m->info.arch;
-	unsigned targets;
-	uint64_t rank;
-	int rc = parse(text, &rank, &targets, err);
+	struct lora l;
+	int rc = parse(text, &l, err);
 
 	if (rc)
 		return rc;
@@ -138,10 +158,11 @@ int ck_model_lora(struct ckpt_model *m, const char *text, struct ckpt_err *err)
 		m->param[i].group = 0;
 	}
 	for (uint32_t i = 0; !rc && i < a->layers; i++)
-		rc = add_layer(m, i, rank, targets, err);
+		rc = add_layer(m, i, l.rank, l.targets, err);
 	if (rc)
 		return rc;
-	m->lora = rank;
+	m->lora = l.rank;
+	m->lora_drop = l.drops ? widest(a, l.targets) : 0;
 	ck_model_sum(m);
 	return 0;
 }

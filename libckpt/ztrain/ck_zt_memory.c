@@ -236,7 +236,7 @@ static void count_work(struct zt *z)
 		wide = ck_max_u64(wide, frozen(z, i) ? padded(z, i) + frozen(z, i) : s->block[i]);
 	if (s->type != 4)
 		n += array(wide, 4);
-	n += 2 * array(t * s->lora, 4);
+	n += 2 * array(t * s->lora, 4) + array(t * s->lora_drop, 4);
 	n += array((t + CK_ZT_ROWS - 1) / CK_ZT_ROWS * ck_max_u64(narrow, h), 4);
 	n += array(s->threads * 2 * ck_min_u64(seq, CK_ZT_ROWS) * seq, 4);
 	n += array(ck_min_u64(ck_zt_logit_rows(s->vocab), t) * s->vocab, 4);

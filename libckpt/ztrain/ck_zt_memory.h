@@ -21,6 +21,7 @@ struct ck_zt_setup {
 	const uint64_t *block;
 	const uint64_t *frozen;		/* the others; NULL = there are none */
 	uint64_t lora;			/* rank of adapters; 0 = there are none */
+	uint64_t lora_drop;		/* the widest input of one that is dropped; 0 = none is */
 	uint64_t nblocks;		/* layers + 2 */
 	bool tied;			/* the head has the embedding's matrix */
 	bool qk_norm;

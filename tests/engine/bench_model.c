@@ -148,7 +148,7 @@ int main(int argc, char **argv)
 	set_up(&b, rows, tokens, threads);
 	ids = t_alloc((size_t)rows * tokens * sizeof(*ids));
 	for (int s = 0; s < steps; s++) {
-		struct en_batch batch = { rows, tokens, ids, ids, NULL };
+		struct en_batch batch = { rows, tokens, ids, ids, NULL, NULL };
 		struct te_buffers *w = b.type == KN_F32 ? &b.master : &b.copy;
 		const clock_t began = clock();
 		double at[4], norm, used;

@@ -163,7 +163,7 @@ static void long_rows(void **state)
 	const uint32_t n = 150;
 	const struct te_how how = { .type = KN_F32, .threads = 1 };
 	int32_t ids[150];
-	const struct en_batch batch = { 1, n, ids, ids, NULL };
+	const struct en_batch batch = { 1, n, ids, ids, NULL, NULL };
 	struct te_model m;
 	struct te_run run;
 	float *logits;

@@ -355,7 +355,13 @@ static void texts_are_read(void **state)
 	assert_int_equal(en_lora_parse("r=0", &l, &err), -CKPT_E_USAGE);
 	assert_int_equal(en_lora_parse("alpha=x", &l, NULL), -CKPT_E_USAGE);
 	assert_int_equal(en_lora_parse("q_proj", &l, NULL), -CKPT_E_USAGE);
-	assert_int_equal(en_lora_parse("dropout=0.5", &l, NULL), -CKPT_E_UNSUPPORTED);
+	assert_int_equal(en_lora_parse("dropout=1", &l, NULL), -CKPT_E_USAGE);
+	assert_int_equal(en_lora_parse("dropout=-0.1", &l, NULL), -CKPT_E_USAGE);
+	l = (struct en_lora){ .r = 0 };
+	assert_int_equal(en_lora_parse("dropout=0.05,r=4", &l, NULL), 0);
+	assert_true(l.dropout == 0.05);
+	en_lora_text(&l, text);
+	assert_string_equal(text, "r=4,alpha=8,dropout=0.05,target=q_proj+v_proj");
 	assert_int_equal(en_lora_parse("target=lm_head", &l, NULL), -CKPT_E_UNSUPPORTED);
 }
 

@@ -83,7 +83,7 @@ static struct en_batch batch_of(const struct shape *s, int32_t *ids, int32_t *la
 		ids[i] = (int32_t)((i * 7919 + 3) % s->vocab);
 		labels[i] = i % 5 == 3 ? -100 : (int32_t)((i * 104729 + 1) % s->vocab);
 	}
-	return (struct en_batch){ s->rows, s->tokens, ids, labels, NULL };
+	return (struct en_batch){ s->rows, s->tokens, ids, labels, NULL, NULL };
 }
 
 static double worst_gradient(const struct en_model *m, const struct te_buffers *got,
@@ -233,7 +233,7 @@ static void batches_are_checked(void **state)
 {
 	const struct en_exec_opts opts = { 2, 4, KN_F32, 1 };
 	int32_t ids[8] = { 0, 1, 2, 3, 4, 5, 6, 10 }, labels[8] = { 0, 1, -100, 3, 4, 5, 6, 10 };
-	struct en_batch b = { 2, 4, ids, labels, NULL };
+	struct en_batch b = { 2, 4, ids, labels, NULL, NULL };
 	struct en_model *m = model_of(&shapes[0]);
 	struct ckpt_err err = { 0 };
 	struct en_exec *exec;
@@ -254,9 +254,9 @@ static void batches_are_checked(void **state)
 	labels[3] = 1;
 	b.labels = NULL;
 	assert_int_equal(en_batch_check(exec, &b, &err), 0);
-	b = (struct en_batch){ 1, 5, ids, labels, NULL };
+	b = (struct en_batch){ 1, 5, ids, labels, NULL, NULL };
 	refused(exec, &b, CKPT_E_LIMIT, "1 rows of 5 tokens");
-	b = (struct en_batch){ 3, 3, ids, labels, NULL };
+	b = (struct en_batch){ 3, 3, ids, labels, NULL, NULL };
 	refused(exec, &b, CKPT_E_LIMIT, "buffers hold 2 rows of 4");
 	en_exec_free(exec);
 	en_model_free(m);

@@ -118,7 +118,7 @@ static struct en_batch unit_batch(const struct plan *p, uint32_t step, uint32_t 
 	const size_t row = STEP_ROWS * step + (micro * p->world + rank) * p->micro;
 
 	return (struct en_batch){ p->micro, TE_TOKENS, te_samples("input_ids") + row * TE_TOKENS,
-				  p->labels + row * TE_TOKENS, NULL };
+				  p->labels + row * TE_TOKENS, NULL, NULL };
 }
 
 static uint64_t step_tokens(const struct plan *p, uint32_t step)

@@ -51,7 +51,7 @@ static int run_unit(struct en_zero *z, const struct training *t, uint32_t step, 
 		    uint32_t rank, double *loss, struct ckpt_err *err)
 {
 	int32_t ids[ROWS * TOKENS];
-	const struct en_batch batch = { ROWS, TOKENS, ids, ids, NULL };
+	const struct en_batch batch = { ROWS, TOKENS, ids, ids, NULL, NULL };
 	struct en_zero_micro_batch unit = { .batch = &batch };
 	struct en_loss l;
 	const uint32_t u = m * t->ranks + rank;

@@ -57,7 +57,7 @@ static int one_step(struct en_zero *z, const struct held *h, struct ckpt_err *er
 		{ 1e-3, 0.9, 0.95, 1e-8, 0.1 }, { 1e-3, 0.9, 0.95, 1e-8, 0 },
 	};
 	int32_t ids[ROWS * TOKENS];
-	const struct en_batch batch = { ROWS, TOKENS, ids, ids, NULL };
+	const struct en_batch batch = { ROWS, TOKENS, ids, ids, NULL, NULL };
 	const struct en_zero_micro_batch unit = { .batch = &batch, .factor = 0.01 };
 	struct en_loss loss;
 	double norm;
@@ -177,11 +177,14 @@ static void so_it_is_where_some_are_frozen(void **state)
 	const struct en_adapt frozen = { .freeze = some, .nfreeze = 3 };
 	const struct en_adapt norms = { .freeze = some, .nfreeze = 1 };
 	const struct en_adapt lora = { .lora = { .r = 4, .alpha = 8, .targets = 0x7f } };
+	const struct en_adapt drop = { .lora = { .r = 4, .alpha = 8, .targets = 0x7f,
+						 .dropout = 0.1 } };
 
 	(void)state;
 	one_model("llama3", 5, &frozen);
 	one_model("qwen3_tied", 7, &norms);
 	one_model("qwen25", 7, &lora);
+	one_model("qwen25", 3, &drop);
 	one_model("qwen3_tied", 5, &lora);
 }
 
@@ -344,8 +347,11 @@ static void the_plan_is_the_engine(void **state)
 				      .targets = 1u << EN_LINEAR_K | 1u << EN_LINEAR_DOWN };
 	const struct en_lora usual = { .r = 8, .alpha = 8,
 				       .targets = 1u << EN_LINEAR_Q | 1u << EN_LINEAR_V };
+	struct en_lora drop = all, drop_o = usual;
 
 	(void)state;
+	drop.dropout = drop_o.dropout = 0.05;
+	drop_o.targets = 1u << EN_LINEAR_O;
 	plan_model("llama3", NULL, NULL);
 	plan_model("llama3_tied", NULL, NULL);
 	plan_model("qwen25", NULL, NULL);
@@ -355,6 +361,10 @@ static void the_plan_is_the_engine(void **state)
 	plan_model("qwen25", &all, "r=4,alpha=8,target=all-linear");
 	plan_model("qwen3_tied", &some, "r=3,target=k_proj,down_proj,rslora");
 	plan_model("llama3", &usual, "");
+	plan_model("llama3", &drop, "r=4,alpha=8,dropout=0.05,target=all-linear");
+	plan_model("qwen3", &drop_o, "target=o_proj,dropout=0.05");
+	drop_o.targets = usual.targets;
+	plan_model("qwen3", &drop_o, "dropout=5e-2");
 }
 
 static void memory_is_aligned_and_zero(void **state)

@@ -57,6 +57,8 @@ one() {
 }
 one 'adapters of all modules' qwen25 fp32 --lora r=4,alpha=8,target=all-linear
 one 'adapters in bf16' qwen3_tied bf16 --lora r=4,alpha=8 --recompute
+one 'dropout' qwen25 fp32 --lora r=4,alpha=8,dropout=0.1,target=all-linear
+one 'dropout in bf16' qwen3 bf16 --lora r=4,dropout=0.3,target=all-linear --recompute
 one 'frozen embedding' llama3_tied fp32 --freeze '*embed*' --freeze '*norm*'
 one 'a frozen beginning' llama3 bf16 --freeze '*embed*' --freeze 'model.layers.0.*' --weight-decay 0.1
 one 'only the head' qwen3 fp32 --freeze 'model.*'
@@ -168,6 +170,16 @@ if cmp one.peft/adapter_model.safetensors two.peft/adapter_model.safetensors > s
 else
 	bad 'weights with adapters begin with others'
 fi
+# B begins at 0, so dropout shows from the second step on; nothing is dropped in an evaluation.
+rm -rf whole dropped
+train whole qwen25 fp32 1 0 --steps 2 --lora r=4,target=all-linear && mv steps want &&
+	train dropped qwen25 fp32 1 0 --steps 2 --lora r=4,dropout=0.5,target=all-linear \
+		--eval-rows 2 --eval-every 2 || bad 'with dropout and without'
+[ "$(awk '{ print $4 }' want | head -n 1)" = "$(awk '{ print $4 }' steps | head -n 1)" ] &&
+	[ "$(tail -n 1 want)" != "$(tail -n 1 steps)" ] && good || bad 'dropout changes the first loss, or not the second'
+own=$(sed -n 's/.*eval loss \([0-9.]*\).*/\1/p' said | tail -n 1)
+"$ztrain" eval dropped --data "$fixtures/train/data.safetensors" --eval-rows 2 --exact > said 2>&1
+has_text 'evaluated with dropout' "eval loss ${own:-was not printed}"
 # ztrain eval finds in the step what the run trained.
 rm -rf both
 train both qwen25 fp32 1 0 --steps 1 --lora r=4,alpha=8 --freeze '*layers.0.*norm*' || bad 'adapters, norms frozen'
@@ -180,7 +192,7 @@ again 'more is frozen' '--freeze: the step was trained with none, this run has *
 refused 'nothing is left' 'leaves nothing to train: all' --model "$models/qwen25" --freeze '*'
 refused 'no such name' '--freeze *embet* matches none of the' --model "$models/qwen25" --freeze '*embet*'
 refused 'a tied head' 'lm_head.weight is tied to model.embed_tokens.weight' --model "$models/qwen3_tied" --freeze lm_head.weight
-refused 'dropout' 'ztrain has no dropout' --model "$models/qwen25" --lora r=4,dropout=0.05
+refused 'dropout of all' 'dropout=1: expected 0 or a number below 1' --model "$models/qwen25" --lora r=4,dropout=1
 refused 'a module that has none' 'no adapter for a module lm_head' --model "$models/qwen25" --lora target=lm_head
 rm -rf base
 train base qwen25 bf16 1 0 --steps 1 --lora r=4 --exclude-frozen || bad 'a run that excludes'

@@ -118,7 +118,7 @@ static int step(struct en_zero *z, const struct row *r, const struct en_model *m
 		{ 1e-3, 0.9, 0.95, 1e-8, 0.1 }, { 1e-3, 0.9, 0.95, 1e-8, 0 },
 	};
 	static int32_t ids[ROWS * TOKENS], labels[ROWS * TOKENS];
-	const struct en_batch b = { ROWS, TOKENS, ids, labels, NULL };
+	const struct en_batch b = { ROWS, TOKENS, ids, labels, NULL, NULL };
 	double norm = 0;
 	int rc = 0;
 
@@ -144,7 +144,7 @@ static int step(struct en_zero *z, const struct row *r, const struct en_model *m
 static int evaluate(struct en_zero *z, const struct en_model *m, double *out, struct ckpt_err *err)
 {
 	static int32_t ids[ROWS * TOKENS], labels[ROWS * TOKENS];
-	const struct en_batch b = { 1, TOKENS - 5, ids, labels, NULL };	/* another shape */
+	const struct en_batch b = { 1, TOKENS - 5, ids, labels, NULL, NULL };	/* another shape */
 	struct en_loss loss;
 	int rc;
 

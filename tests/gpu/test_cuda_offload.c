@@ -97,7 +97,7 @@ static int step(struct en_zero *z, const struct row *r, const struct en_model *m
 		{ 1e-3, 0.9, 0.95, 1e-8, 0.1 }, { 1e-3, 0.9, 0.95, 1e-8, 0 },
 	};
 	static int32_t ids[ROWS * TOKENS];
-	const struct en_batch b = { ROWS, TOKENS, ids, ids, NULL };
+	const struct en_batch b = { ROWS, TOKENS, ids, ids, NULL, NULL };
 	int rc = 0;
 
 	for (uint32_t u = 0; !rc && u < r->units; u++) {
@@ -139,7 +139,7 @@ static int take_state(struct en_zero *z, const struct en_model *m, struct told *
 static int evaluate(struct en_zero *z, const struct en_model *m, double *out, struct ckpt_err *err)
 {
 	static int32_t ids[ROWS * TOKENS];
-	const struct en_batch b = { ROWS, TOKENS, ids, ids, NULL };
+	const struct en_batch b = { ROWS, TOKENS, ids, ids, NULL, NULL };
 	struct en_loss loss;
 	int rc;
 

@@ -63,7 +63,7 @@ static int step(struct en_zero *z, uint64_t k, struct ckpt_err *err)
 		{ 1e-2, 0.9, 0.95, 1e-8, 0.1 }, { 1e-2, 0.9, 0.95, 1e-8, 0 },
 	};
 	static int32_t ids[ROWS * TOKENS];
-	const struct en_batch b = { ROWS, TOKENS, ids, ids, NULL };
+	const struct en_batch b = { ROWS, TOKENS, ids, ids, NULL, NULL };
 	const struct en_zero_micro_batch unit = { &b, 1.0 / (ROWS * (TOKENS - 1)) };
 	struct en_loss loss;
 	uint64_t bits;

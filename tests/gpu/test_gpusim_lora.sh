@@ -65,6 +65,8 @@ both 'all kept' qwen3 fp32 2 2 $all --keep-all
 both 'all computed again' llama3 bf16 2 3 $all --recompute
 }
 both 'some modules' qwen3_tied fp32 2 3 --lora r=3,target=k_proj+o_proj+up_proj,rslora
+both 'dropout' qwen25 fp32 2 2 --lora r=4,alpha=8,dropout=0.2,target=all-linear
+both 'dropout of one module, recomputed' qwen3 bf16 2 3 --lora r=4,dropout=0.5,target=down_proj --recompute
 both 'gate alone, in bf16' qwen25_tied bf16 2 1 --lora r=8,target=gate_proj
 both 'frozen embedding and norms' llama3_tied fp32 2 3 --freeze '*embed*' --freeze '*norm*'
 both 'a frozen beginning' llama3 fp32 2 0 --freeze '*embed*' --freeze 'model.layers.0.*' --freeze '*up_proj*'

@@ -11,6 +11,7 @@ static void count(const struct en_model *model, const struct en_zero_opts *o, ui
 	const struct en_model_config *c = &model->config;
 	const struct ck_zt_setup s = {
 		.block = block, .frozen = block + model->nblocks, .lora = model->lora.r,
+		.lora_drop = model->drop,
 		.nblocks = model->nblocks, .tied = c->tied,
 		.qk_norm = c->arch == EN_QWEN3, .hidden = c->hidden, .inter = c->inter,
 		.heads = c->heads, .kv_heads = c->kv_heads, .head_dim = c->head_dim,

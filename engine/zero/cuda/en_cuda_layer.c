@@ -50,6 +50,20 @@ static void sum_add(struct en_cuda_layer *l, struct sum *s, const void *dy, size
 	s->so_far = to;
 }
 
+/* The same of an adapter with dropout, from c->dlora. */
+static void sum_add_dropped(struct en_cuda_layer *l, struct sum *s, enum en_linear linear)
+{
+	void *to = --s->left & 1 ? s->other : s->to;
+	const size_t r = l->c->z.model->lora.r;
+
+	if (!s->to)
+		return;
+	en_cuda_input_mm(l, l->c->dropped, l->c->dlora, r, en_cuda_weight(l, EN_LORA_A + linear),
+			 NULL, s->in, r);
+	en_cuda_drop(l, linear, to, l->c->dropped, s->so_far, s->in);
+	s->so_far = to;
+}
+
 /* A module's adapter: its gradients, and its part of the sum. */
 static void sum_adapter(struct en_cuda_layer *l, struct sum *s, enum en_linear linear,
 			const void *dy, size_t ld, const void *x, size_t out)
@@ -59,7 +73,10 @@ static void sum_adapter(struct en_cuda_layer *l, struct sum *s, enum en_linear l
 	if (!en_cuda_has_adapter(l->block, linear))
 		return;
 	en_cuda_adapter_back(l, linear, dy, ld, out);
-	sum_add(l, s, l->c->dlora, r, en_cuda_weight(l, EN_LORA_A + linear), r);
+	if (en_cuda_drops(l))
+		sum_add_dropped(l, s, linear);
+	else
+		sum_add(l, s, l->c->dlora, r, en_cuda_weight(l, EN_LORA_A + linear), r);
 	en_cuda_adapter_grads(l, linear, dy, ld, x, s->in, out);
 }
 
@@ -257,6 +274,8 @@ static int open_layer(struct en_cuda_layer *l, struct en_cuda *c, const struct e
 
 	*l = (struct en_cuda_layer){
 		.c = c,
+		.batch = b,
+		.number = run->layer,
 		.block = &c->z.model->block[run->layer + 1],
 		.params = run->params,
 		.n = (size_t)b->rows * b->tokens,

@@ -7,6 +7,8 @@
 /* Everything that one call works with. */
 struct en_cuda_layer {
 	struct en_cuda *c;
+	const struct en_batch *batch;
+	uint32_t number; /* of the layer */
 	const struct en_block *block;
 	const void *params;
 	void *grads;
@@ -65,6 +67,13 @@ void en_cuda_weight_mm(struct en_cuda_layer *l, void *dw, const void *dy, size_t
  */
 const void *en_cuda_adapt(struct en_cuda_layer *l, enum en_linear linear, void *room, size_t ld,
 			  const void *x, const void *add, size_t in, size_t out);
+
+/* Inputs of adapters are dropped in this pass. */
+bool en_cuda_drops(const struct en_cuda_layer *l);
+
+/* out [n, in] = add (may be NULL) + what dropout leaves of x; out may be either. */
+void en_cuda_drop(struct en_cuda_layer *l, enum en_linear linear, void *out, const void *x,
+		  const void *add, size_t in);
 
 /* c->dlora = s dy B. */
 void en_cuda_adapter_back(struct en_cuda_layer *l, enum en_linear linear, const void *dy, size_t ld,

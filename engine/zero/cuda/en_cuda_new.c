@@ -277,6 +277,7 @@ static int new_work(struct en_cuda *c, struct ckpt_err *err)
 		{ w, &c->spare, apart ? n * m->hidden * es : 0 },
 		{ w, &c->lora, n * c->z.model->lora.r * es },
 		{ w, &c->dlora, n * c->z.model->lora.r * es },
+		{ w, &c->dropped, n * c->z.model->drop * es },
 		{ w, &c->unused, frozen * unused * fs },
 		{ w, &c->dout, n * q * es }, { w, &c->dqkv, n * c->ld * es },
 		{ w, &c->dgu, n * 2 * m->inter * es }, { w, &c->part, part_bytes(c, n) },
@@ -402,7 +403,7 @@ int en_cuda_take_memory(struct en_cuda *c, struct ckpt_err *err)
 
 int en_cuda_plan_most(struct en_cuda *c, struct ckpt_err *err)
 {
-	const struct en_batch most = { c->z.opts.rows, c->z.opts.tokens, NULL, NULL, NULL };
+	const struct en_batch most = { .rows = c->z.opts.rows, .tokens = c->z.opts.tokens };
 	const struct kn_cu_attn *attn;
 
 	return en_cuda_plan(c, &most, &attn, err);

@@ -81,6 +81,7 @@ struct en_cuda {
 	void *t, *dout, *dqkv, *dgu;
 	void *spare;		/* as t, where several products are added up; or NULL */
 	void *lora, *dlora;	/* [n, r] of an adapter */
+	void *dropped;		/* [n, model->drop]: an adapter's input, or its gradient; or NULL */
 	void *unused;		/* where gradients of frozen norms go; or NULL */
 	void *part;		/* of reductions over rows */
 	void *logits;		/* [chunk, vocab] */
