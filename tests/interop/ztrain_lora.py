@@ -22,6 +22,10 @@ For each case (a model of the fixtures, what is trained, a stage, N ranks), in f
   5. transformers' Trainer, with PEFT's module, resumes the folder that ztrain saved in its layout, and
      has ztrain's losses of the next two steps.
 
+Where a case has lora_dropout, PEFT's dropout modules drop what ztrain drops: the masks are made here,
+from the description in kernels/include/kn_train.h. The Trainer and DeepSpeed, which draw their own, are
+left out.
+
 The last line is `N passed, N failed, N skipped`.
 """
 import argparse
@@ -54,6 +58,9 @@ CASES = [
     ("qwen3_tied", dict(r=3, lora_alpha=5, use_rslora=True, target_modules=[
         "q_proj", "k_proj", "o_proj", "up_proj", "down_proj"]), [], 3, 4),
     ("qwen25_tied", dict(r=8, lora_alpha=8, target_modules=["gate_proj"]), [], 1, 2),
+    ("qwen25", dict(r=4, lora_alpha=16, lora_dropout=0.1, target_modules="all-linear"), [], 1, 2),
+    ("qwen3_tied", dict(r=3, lora_alpha=5, lora_dropout=0.5, target_modules=[
+        "k_proj", "o_proj", "down_proj"]), [], 3, 1),
     ("qwen3_tied", None, ["*embed*", "*norm*"], 3, 2),
     ("llama3", None, ["*embed*", "model.layers.0.*", "*up_proj*"], 0, 1),
     ("qwen25", None, ["model.*"], 2, 2),
@@ -90,6 +97,62 @@ def torch_model(a, c):
     return m
 
 
+# -------------------------------------------------------------------- dropout
+LINEARS = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
+SEED = 42                                       # ztrain's --seed
+
+
+def philox(c, key):
+    """Philox 4x32-10 of numpy counters [4, ...], of 32 bits each."""
+    import numpy as np
+    c = [np.asarray(x, np.uint64) for x in np.broadcast_arrays(*c)]
+    k0, k1, low = key & 0xffffffff, key >> 32, np.uint64(0xffffffff)
+    for _ in range(10):
+        a, b = np.uint64(0xd2511f53) * c[0], np.uint64(0xcd9e8d57) * c[2]
+        c = [(b >> np.uint64(32)) ^ c[1] ^ np.uint64(k0), b & low,
+             (a >> np.uint64(32)) ^ c[3] ^ np.uint64(k1), a & low]
+        k0, k1 = (k0 + 0x9e3779b9) & 0xffffffff, (k1 + 0xbb67ae85) & 0xffffffff
+    return c
+
+
+def mask_of(shape, sample, layer, linear, p):
+    """What a module's input [rows, tokens, width] is multiplied by; row 0 is 'sample'."""
+    import numpy as np
+    import torch
+    rows, tokens, width = shape
+    key = (SEED + 0x9e3779b97f4a7c15 * (layer * len(LINEARS) + linear + 1)) % (1 << 64)
+    words = philox([np.arange((width + 7) // 8)[None, None, :], np.arange(tokens)[None, :, None],
+                    np.arange(sample, sample + rows)[:, None, None], 0], key)
+    halves = np.stack([w >> np.uint64(s) & np.uint64(0xffff) for w in words for s in (0, 16)], -1)
+    below = min(int(p * 65536 + 0.5), 65535)
+    kept = halves.reshape(rows, tokens, -1)[:, :, :width] >= below
+    return torch.from_numpy(kept).to(torch.float32) * (65536 / (65536 - below))
+
+
+def drop_as_ztrain(m, p):
+    """Replaces PEFT's dropout modules; returns what says of which sample the next row is."""
+    import torch
+    at = [0]
+
+    class Drop(torch.nn.Module):
+        def __init__(self, layer, linear):
+            super().__init__()
+            self.layer, self.linear = layer, linear
+
+        def forward(self, x):
+            return x * mask_of(x.shape, at[0], self.layer, self.linear, p) if self.training else x
+    count = 0
+    for name, module in m.named_modules():
+        if hasattr(module, "lora_dropout") and len(module.lora_dropout):
+            module.lora_dropout["default"] = Drop(int(re.search(r"layers\.(\d+)\.", name)[1]),
+                                                  LINEARS.index(name.split(".")[-1]))
+            count += 1
+    if not count:
+        raise Failed("PEFT's model has no dropout")
+    m.train()
+    return at
+
+
 def batch_of(a):
     import torch
     from safetensors.torch import load_file
@@ -105,7 +168,7 @@ def ztrain(a, c, work, args, rows=1):
                    "gradient_clipping": 0.0, "zero_optimization": {"stage": c[3]}}, f)
     cmd = [] if c[4] == 1 else [MPIRUN, "-n", str(c[4])]
     cmd += [a.ztrain, "--model", os.path.join(a.models, c[0]), "--config", path, "--data", a.data,
-            "--seq", str(TOKENS), "--lr", repr(LR), "--exact"]
+            "--seq", str(TOKENS), "--lr", repr(LR), "--seed", str(SEED), "--exact"]
     for f in c[2]:
         cmd += ["--freeze", f]
     r = subprocess.run(cmd + args, capture_output=True, text=True, timeout=120,
@@ -129,9 +192,14 @@ def states(root, step):
     return out
 
 
-def loss_of(m, ids):
+def loss_of(m, ids, at=(0,)):
     """The mean of the rows' means, as DeepSpeed has it; -100 is not in these rows."""
-    return sum(m(input_ids=ids[i:i + 1], labels=ids[i:i + 1]).loss for i in range(len(ids))) / len(ids)
+    total = 0
+    for i in range(len(ids)):
+        if isinstance(at, list):
+            at[0] = i
+        total = total + m(input_ids=ids[i:i + 1], labels=ids[i:i + 1]).loss
+    return total / len(ids)
 
 
 def check_gradients(m, got):
@@ -351,12 +419,14 @@ def one(a, c, work):
         m.save_pretrained(os.path.join(work, "begin"))
         args += ["--lora-from", os.path.join(work, "begin"), "--export", os.path.join(work, "ad")]
     losses = ztrain(a, c, work, args)
-    loss = loss_of(m, ids)
+    drops = bool(c[1]) and c[1].get("lora_dropout", 0) > 0
+    loss = loss_of(m, ids, drop_as_ztrain(m, c[1]["lora_dropout"])) if drops else loss_of(m, ids)
     loss.backward()
     if abs(losses[1] - loss.item()) > LOSS * abs(loss.item()):
         raise Failed("loss %.9g, torch has %.9g" % (losses[1], loss.item()))
     got = states(os.path.join(work, "u"), 1)
     worst = check_gradients(m, got["exp_avg"])
+    m.eval()
     set_masters(m, got["fp32"])
     if c[1]:
         check_adapter(a, c, m, ids, os.path.join(work, "ad"))
@@ -365,6 +435,8 @@ def one(a, c, work):
                                        "--export", os.path.join(work, "merged")])
         check_merged(a, c, m, os.path.join(work, "merged"))
     said = "worst gradient %.1e" % worst
+    if drops:
+        return said + ", with dropout"
     if c[1]:
         said += check_trainer(a, c, work, args[6:8])
     if c[3] in (1, 2, 3):
