@@ -21,10 +21,41 @@ static uint64_t times(uint64_t a, uint64_t b)
 	return __builtin_mul_overflow(a, b, &n) || n > MOST ? MOST : n;
 }
 
+/* An adapter keeps what goes into the module as it is; no frozen matrix does. */
+static bool keeps(const struct ck_estimating *e, unsigned modules)
+{
+	return e->m->lora_on & modules && !e->m->lora_drops;
+}
+
+/*
+ * What adapters keep besides that: what A makes, and with dropout what is left of the input, and a
+ * byte that says of each element whether it is.
+ */
+static uint64_t adapters(const struct ck_estimating *e)
+{
+	uint64_t widest, n = 0;
+	const uint64_t inputs = ck_model_lora_inputs(e->m, &widest);
+
+	for (unsigned on = e->m->lora_on; on; on &= on - 1)
+		n += e->b * e->m->lora;
+	return n + (e->m->lora_drops ? (e->b + 1) * inputs : 0);
+}
+
 /* A norm over n elements: its input in fp32, what it makes of it, and its output. */
 static uint64_t norm_bytes(const struct ck_estimating *e, uint64_t n)
 {
 	return e->m->info.arch.rms ? 4 * n + 2 * e->b * n : 2 * e->b * n;
+}
+
+/* The norms of a layer.  Frozen ones keep their input, and the output that an adapter takes. */
+static uint64_t norms(const struct ck_estimating *e)
+{
+	const struct ckpt_arch *a = &e->m->info.arch;
+	const unsigned read = keeps(e, CK_LORA_QKV) + keeps(e, CK_LORA_GATE_UP);
+
+	if (!e->m->lora)
+		return a->norms * norm_bytes(e, a->hidden);
+	return a->norms * (a->rms ? 4 : e->b) * a->hidden + read * e->b * a->hidden;
 }
 
 /* Queries, keys, values as attention takes them, and its output, without what else it keeps. */
@@ -44,7 +75,9 @@ static uint64_t eager_attention(const struct ck_estimating *e)
 	uint64_t n = e->b * qkv(a);
 
 	if (a->qk_norm)
-		n += (4 + e->b) * (q + kv);
+		n += (e->m->lora ? 4 : 4 + e->b) * (q + kv);
+	if (e->m->lora && e->s.attention_matrix && !keeps(e, CK_LORA_O))
+		n -= e->b * q;
 	if (a->kv_rank)
 		n += norm_bytes(e, a->kv_rank) + (a->q_rank ? norm_bytes(e, a->q_rank) : 0);
 	if (e->s.attention_matrix)
@@ -75,9 +108,9 @@ static uint64_t mlp(const struct ck_estimating *e, bool experts, unsigned kept)
 /* Kept of a layer, bytes a token. */
 static uint64_t eager_layer(const struct ck_estimating *e, bool experts)
 {
-	const struct ckpt_arch *a = &e->m->info.arch;
+	const unsigned kept = e->m->lora && !keeps(e, CK_LORA_DOWN) ? 3 : 4;
 
-	return a->norms * norm_bytes(e, a->hidden) + eager_attention(e) + mlp(e, experts, 4);
+	return norms(e) + eager_attention(e) + mlp(e, experts, kept) + adapters(e);
 }
 
 /* Inputs and outputs of matrix products, and the two sums of the residual stream. */
@@ -87,7 +120,8 @@ static uint64_t fused_layer(const struct ck_estimating *e, bool experts)
 
 	return e->b * ((2 + a->norms) * a->hidden + qkv(a) + a->q_rank + a->kv_rank) +
 	       mlp(e, experts, 3) +
-	       (e->s.attention_matrix ? e->b * a->heads * e->s.sequence : 4 * a->heads);
+	       (e->s.attention_matrix ? e->b * a->heads * e->s.sequence : 4 * a->heads) +
+	       adapters(e);
 }
 
 static uint64_t layer(const struct ck_estimating *e, bool experts)

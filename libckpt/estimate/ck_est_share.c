@@ -228,6 +228,9 @@ static void fill_arch(const struct ckpt_model *m, const struct ckpt_share *w,
 	uint32_t before = 0;
 
 	*a = m->info.arch;
+	out->lora = m->lora;
+	out->lora_on = m->lora_on;
+	out->lora_drops = m->lora_drops;
 	a->layers = ck_share_first_layer(m, w, w->stage + 1) - ck_share_first_layer(m, w, w->stage);
 	a->heads /= w->tp;
 	a->kv_heads /= w->tp;

@@ -53,12 +53,14 @@ static int count_blocks(struct zt *z, struct ckpt_err *err)
 /* Of the first rank, which has the least padding; collectives are messages. */
 static void set_up(struct zt *z)
 {
+	uint64_t widest;
 	const struct ckpt_setup *s = &z->e->s;
 	const struct ckpt_arch *a = &z->e->m->info.arch;
 
+	ck_model_lora_inputs(z->e->m, &widest);
 	z->s = (struct ck_zt_setup){
 		.block = z->block, .frozen = z->frozen, .lora = z->e->m->lora,
-		.lora_drop = z->e->m->lora_drop,
+		.lora_drop = z->e->m->lora_drops ? widest : 0,
 		.nblocks = a->layers + 2,
 		.tied = z->block[a->layers + 1] + z->frozen[a->layers + 1] < a->vocab * a->hidden,
 		.qk_norm = a->qk_norm,

@@ -23,6 +23,13 @@ struct ck_param {
 	uint8_t cut;		/* CK_CUT_*: how tensor-parallel ranks divide it */
 };
 
+/* Modules with adapters; those of 'hidden' take the stream after a norm. */
+#define CK_LORA_QKV 7u
+#define CK_LORA_O 8u
+#define CK_LORA_GATE_UP 48u
+#define CK_LORA_DOWN 64u
+#define CK_LORA_ALL 127u
+
 #define CK_CUT_NONE 0u		/* each rank has all of it */
 #define CK_CUT_EVEN 1u
 #define CK_CUT_EMBEDDING 2u	/* rows of the vocabulary, in two places */
@@ -37,7 +44,8 @@ struct ckpt_model {
 	bool shaped;		/* made from a shape: 'expert' and 'cut' are known */
 	bool tied;		/* likewise; the head is the embedding */
 	uint64_t lora;		/* rank of its adapters, 0 = none */
-	uint64_t lora_drop;	/* the widest of their inputs, if dropout is said; else 0 */
+	unsigned lora_on;	/* the modules that have one: bits of CK_LORA_* */
+	bool lora_drops;	/* they have dropout */
 	struct ckpt_model_info info;
 };
 
@@ -134,6 +142,10 @@ const char *ck_tower_find(const struct ck_config *root, const char *type, uint64
 int ck_tower_read(const struct ck_config *root, struct ck_shape *shape);
 /* See ckpt_model_lora(). */
 int ck_model_lora(struct ckpt_model *model, const char *text, struct ckpt_err *err);
+/* The bit of the module that "...q_proj.lora_A.weight" is beside; 0: another module. */
+unsigned ck_model_lora_of(const char *name);
+/* Widths of what goes into adapters of a layer: their sum, and the largest; 0 without adapters. */
+uint64_t ck_model_lora_inputs(const struct ckpt_model *model, uint64_t *widest_out);
 
 int ck_shape_read(const char *path, struct ck_shape *out, struct ckpt_err *err);
 int ck_model_count(uint64_t params, struct ckpt_model **out, struct ckpt_err *err);

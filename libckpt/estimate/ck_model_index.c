@@ -89,8 +89,10 @@ int ck_model_index(const struct ck_index *ix, struct ckpt_model *m, struct ckpt_
 		if (!before || !same_module(before, t->name))
 			m->modules++;
 		before = t->name;
-		if (t->ndim == 2 && strstr(t->name, ".lora_A."))
+		if (t->ndim == 2 && strstr(t->name, ".lora_A.")) {
 			m->lora = ck_max_u64(m->lora, t->shape[0]);
+			m->lora_on |= ck_model_lora_of(t->name);
+		}
 		rc = ck_model_add(m, &(struct ck_param){
 			.numel = t->numel, .module = m->modules, .tower = is_tower(t->name),
 			.block = is_tower(t->name) ? 0 : block_of(t->name),

@@ -95,13 +95,32 @@ static int parse(const char *text, struct lora *out, struct ckpt_err *err)
 	return 0;
 }
 
-/* The widest input: of o_proj the heads', of down_proj the MLP's, of the others 'hidden'. */
-static uint64_t widest(const struct ckpt_arch *a, unsigned targets)
+unsigned ck_model_lora_of(const char *name)
 {
-	const uint64_t o = targets & 8u ? a->heads * a->head_dim : 0;
-	const uint64_t down = targets & 64u ? a->inter : 0;
+	for (unsigned i = 0; i < TARGETS; i++) {
+		const char *at = strstr(name, names[i]);
 
-	return ck_max_u64(targets & 55u ? a->hidden : 0, ck_max_u64(o, down));
+		if (at && !strncmp(at + strlen(names[i]), ".lora_", 6))
+			return 1u << i;
+	}
+	return 0;
+}
+
+uint64_t ck_model_lora_inputs(const struct ckpt_model *m, uint64_t *widest_out)
+{
+	const struct ckpt_arch *a = &m->info.arch;
+	uint64_t sum = 0;
+
+	*widest_out = 0;
+	for (unsigned i = 0; i < TARGETS; i++) {
+		const unsigned bit = m->lora_on & 1u << i;
+		const uint64_t in = bit == CK_LORA_O ? a->heads * a->head_dim :
+				    bit == CK_LORA_DOWN ? a->inter : bit ? a->hidden : 0;
+
+		sum += in;
+		*widest_out = ck_max_u64(*widest_out, in);
+	}
+	return sum;
 }
 
 /* Inputs and outputs of a target, together. */
@@ -162,7 +181,8 @@ int ck_model_lora(struct ckpt_model *m, const char *text, struct ckpt_err *err)
 	if (rc)
 		return rc;
 	m->lora = l.rank;
-	m->lora_drop = l.drops ? widest(a, l.targets) : 0;
+	m->lora_on = l.targets;
+	m->lora_drops = l.drops;
 	ck_model_sum(m);
 	return 0;
 }

@@ -107,6 +107,7 @@ CKPT_API const char *ckpt_model_name(uint32_t number);
 /*
  * Adapters as PEFT has them, by the text of `ztrain --lora`: "r=16,alpha=32,target=q_proj+v_proj"
  * or "target=all-linear"; what is missing is PEFT's default.  All other parameters become frozen.
+ * "dropout=P" counts as what it keeps for the backward pass.
  * CKPT_E_USAGE for another text, or a model with frozen parameters; CKPT_E_UNSUPPORTED for one
  * whose shape is not known or not that of Llama and Qwen.  After a failure the model is to be
  * freed.

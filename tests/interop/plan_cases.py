@@ -236,6 +236,12 @@ def towers(work):
 WIDE = dict(TOKENS, vocab_size=64, hidden_size=256, num_attention_heads=4, num_key_value_heads=2,
             intermediate_size=768, use_cache=False)
 WIDE_MOE = dict(WIDE, num_experts=16, num_experts_per_tok=4, moe_intermediate_size=128)
+# PEFT's adapters beside frozen matrices: as zckpt is given them, and as PEFT is
+ALL = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
+ADAPTED = [(kind, attention, r, modules, dropout) for kind in ("llama", "qwen3")
+           for attention in ("sdpa", "eager")
+           for r, modules in ((4, ALL), (8, ["q_proj", "v_proj"]), (16, ["o_proj", "down_proj"]),
+                              (3, ["up_proj"])) for dropout in (0, 0.1)]
 KEPT = [("llama", WIDE), ("mixtral", dict(WIDE, num_local_experts=8)),
         ("qwen3_moe", dict(WIDE_MOE, head_dim=64)),
         ("qwen2_moe", dict(WIDE_MOE, shared_expert_intermediate_size=512))] + [
@@ -247,14 +253,16 @@ KEPT = [("llama", WIDE), ("mixtral", dict(WIDE, num_local_experts=8)),
 LENGTH = 512
 
 
-def kept(kind, keys, layers):
+def kept(kind, keys, layers, adapt=None, attention="sdpa"):
     """Bytes of all tensors that the forward pass in bf16 keeps, each storage once, no weights."""
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
     torch.manual_seed(0)
     model = AutoModelForCausalLM.from_config(
         AutoConfig.for_model(kind, num_hidden_layers=layers, **keys),
-        attn_implementation="sdpa").to(torch.bfloat16).train()
+        attn_implementation=attention).to(torch.bfloat16).train()
+    if adapt:
+        model = adapt(model)
     own = {t.untyped_storage().data_ptr() for t in [*model.parameters(), *model.buffers()]}
     seen = {}
 
@@ -264,7 +272,8 @@ def kept(kind, keys, layers):
             seen[storage.data_ptr()] = storage      # held, or its place would be used again
         return t
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t):
-        out = model.model(input_ids=torch.randint(3, 60, (1, LENGTH)))
+        out = (model.base_model.model if adapt else model).model(
+            input_ids=torch.randint(3, 60, (1, LENGTH)))
     del out
     return sum(s.nbytes() for s in seen.values())
 
@@ -280,6 +289,40 @@ def activations(work):
                 if t["name"] == "activations"][0]
         judge(f"activations of {kind}", 0.99 * real <= said <= real,
               f"plan says {said}, {real} are kept")
+
+
+def adapters(work):
+    """The same with adapters, as DeepSpeed trains them: in bf16, like the model."""
+    global skipped
+    try:
+        import torch
+        from peft import LoraConfig, get_peft_model
+    except ImportError as why:
+        skipped += 1
+        print(f"SKIP activations beside adapters: {why!r}")
+        return
+    # as on a GPU, where the mask is a byte an element
+    plain = torch.nn.functional.dropout
+    torch.nn.functional.dropout = lambda x, p=0.5, training=True, inplace=False: \
+        torch.native_dropout(x, p, training)[0] if p and training else x
+    path = os.path.join(work, "adapted.json")
+    for kind, attention, r, modules, dropout in ADAPTED:
+        keys = dict(WIDE, head_dim=64)
+
+        def adapt(model):
+            return get_peft_model(model, LoraConfig(
+                task_type="CAUSAL_LM", r=r, target_modules=modules, lora_dropout=dropout),
+                autocast_adapter_dtype=False)
+        real = kept(kind, keys, 3, adapt, attention) - kept(kind, keys, 2, adapt, attention)
+        with open(path, "w") as f:
+            json.dump(dict(keys, model_type=kind, num_hidden_layers=1), f)
+        more = ["--attention", "matrix"] if attention == "eager" else []
+        said = [t["bytes"] for t in plan(path, "--seq", LENGTH, "--lora", "r=%d,target=%s%s" % (
+            r, "+".join(modules), ",dropout=%g" % dropout if dropout else ""), *more)["gpu"]["terms"]
+                if t["name"] == "activations"][0]
+        judge(f"activations of {kind} ({attention}), adapters of {'+'.join(modules)}, dropout {dropout}",
+              0.99 * real <= said <= real, f"plan says {said}, {real} are kept")
+    torch.nn.functional.dropout = plain
 
 
 NET = dict(SMALL, intermediate_size=171, num_key_value_heads=2, tie_word_embeddings=False,
@@ -406,6 +449,7 @@ def main():
     architectures(work)
     towers(work)
     activations(work)
+    adapters(work)
     print(f"{passed} passed, {failed} failed, {skipped} skipped")
     return failed != 0
 

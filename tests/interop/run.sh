@@ -233,7 +233,7 @@ part "training files of torch, to DeepSpeed and ztrain and back" \
 	"$python" "$here/training_files.py" "$work/training-files" --zckpt "$ZCKPT" \
 	--ztrain "$ZTRAIN" --fixtures "$ZCKPT_FIXTURES"
 part "memory estimates, by DeepSpeed and transformers" \
-	"$python" "$here/plan_cases.py" "$work/plans"
+	env PYTHONPATH="$peft" "$python" "$here/plan_cases.py" "$work/plans"
 part "values of configurations, by PyYAML, hjson and pydantic" \
 	"$python" "$here/config_cases.py" check
 part "patterns of names, by Python's re" \
