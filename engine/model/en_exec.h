@@ -40,7 +40,7 @@ struct en_drop {
 	uint64_t seed;
 	uint64_t sample;	/* of row 0; those of the rows after it follow */
 };
-/* Of module 'linear' of layer 'layer'. */
+/* Of module 'linear' of layer 'layer', for kn_dropout(); the batch has 'drop'. */
 struct kn_dropout en_drop_of(const struct en_model *model, const struct en_batch *batch,
 			     uint32_t layer, enum en_linear linear);
 

@@ -23,12 +23,11 @@ struct ck_param {
 	uint8_t cut;		/* CK_CUT_*: how tensor-parallel ranks divide it */
 };
 
-/* Modules with adapters; those of 'hidden' take the stream after a norm. */
+/* Modules with adapters, a bit each; q, k, v and gate, up read the output of a norm. */
 #define CK_LORA_QKV 7u
 #define CK_LORA_O 8u
 #define CK_LORA_GATE_UP 48u
 #define CK_LORA_DOWN 64u
-#define CK_LORA_ALL 127u
 
 #define CK_CUT_NONE 0u		/* each rank has all of it */
 #define CK_CUT_EVEN 1u
