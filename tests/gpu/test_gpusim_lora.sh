@@ -65,6 +65,8 @@ both 'all kept' qwen3 fp32 2 2 $all --keep-all
 both 'all computed again' llama3 bf16 2 3 $all --recompute
 }
 both 'some modules' qwen3_tied fp32 2 3 --lora r=3,target=k_proj+o_proj+up_proj,rslora
+both 'two of three side by side' llama3 fp32 2 2 --lora r=4,target=q_proj+v_proj+gate_proj+up_proj
+both 'the same with dropout' qwen3 fp32 2 2 --lora r=4,dropout=0.2,target=k_proj+v_proj+up_proj --eval-rows 2 --eval-every 1
 both 'dropout' qwen25 fp32 2 2 --lora r=4,alpha=8,dropout=0.2,target=all-linear
 both 'dropout of one module, recomputed' qwen3 bf16 2 3 --lora r=4,dropout=0.5,target=down_proj --recompute
 both 'gate alone, in bf16' qwen25_tied bf16 2 1 --lora r=8,target=gate_proj

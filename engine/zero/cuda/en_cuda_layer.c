@@ -39,10 +39,15 @@ struct sum {
 	size_t in;
 };
 
+static void *sum_next(struct sum *s)
+{
+	return --s->left & 1 ? s->other : s->to;
+}
+
 static void sum_add(struct en_cuda_layer *l, struct sum *s, const void *dy, size_t ld,
 		    const void *w, size_t out)
 {
-	void *to = --s->left & 1 ? s->other : s->to;
+	void *to = sum_next(s);
 
 	if (!s->to)
 		return;
@@ -50,34 +55,22 @@ static void sum_add(struct en_cuda_layer *l, struct sum *s, const void *dy, size
 	s->so_far = to;
 }
 
-/* The same of an adapter with dropout, from c->dlora. */
-static void sum_add_dropped(struct en_cuda_layer *l, struct sum *s, enum en_linear linear)
+/* Adapters of modules that have the sum's input: their gradients, and their part of the sum. */
+static void sum_adapters(struct en_cuda_layer *l, struct sum *s, enum en_linear first,
+			 const void *dy, const void *x)
 {
-	void *to = --s->left & 1 ? s->other : s->to;
-	const size_t r = l->c->z.model->lora.r;
+	const uint32_t terms = en_cuda_adapter_terms(l, first);
 
-	if (!s->to)
+	if (!terms)
 		return;
-	en_cuda_input_mm(l, l->c->dropped, l->c->dlora, r, en_cuda_weight(l, EN_LORA_A + linear),
-			 NULL, s->in, r);
-	en_cuda_drop(l, linear, to, l->c->dropped, s->so_far, s->in);
-	s->so_far = to;
-}
+	en_cuda_adapter_back(l, first, dy);
+	for (uint32_t i = 0; i < terms && s->to; i++) {
+		void *to = sum_next(s);
 
-/* A module's adapter: its gradients, and its part of the sum. */
-static void sum_adapter(struct en_cuda_layer *l, struct sum *s, enum en_linear linear,
-			const void *dy, size_t ld, const void *x, size_t out)
-{
-	const size_t r = l->c->z.model->lora.r;
-
-	if (!en_cuda_has_adapter(l->block, linear))
-		return;
-	en_cuda_adapter_back(l, linear, dy, ld, out);
-	if (en_cuda_drops(l))
-		sum_add_dropped(l, s, linear);
-	else
-		sum_add(l, s, l->c->dlora, r, en_cuda_weight(l, EN_LORA_A + linear), r);
-	en_cuda_adapter_grads(l, linear, dy, ld, x, s->in, out);
+		en_cuda_adapter_term(l, first, i, to, s->so_far);
+		s->so_far = to;
+	}
+	en_cuda_adapter_grads(l, first, dy, x);
 }
 
 /* ---- modules side by side ---- */
@@ -143,14 +136,10 @@ static uint32_t parts(const struct en_cuda_layer *l, struct part out[3])
 static void project(struct en_cuda_layer *l, void *qkv, const void *h)
 {
 	const size_t in = l->c->z.model->config.hidden, ld = l->c->ld;
-	const size_t q = l->qk.heads * l->qk.d, kv = l->qk.kv_heads * l->qk.d;
-	const size_t at[3] = {0, q, q + kv}, out[3] = {q, kv, kv};
 	struct part part[3];
 	const uint32_t n = parts(l, part);
 
-	for (uint32_t i = 0; i < 3; i++) /* dqkv is not in use on the way forward */
-		en_cuda_adapt(l, EN_LINEAR_Q + i, en_cuda_at(l->c->dqkv, at[i], l->type), ld, h,
-			      NULL, in, out[i]);
+	en_cuda_adapt(l, EN_LINEAR_Q, l->c->dqkv, h, NULL); /* not in use on the way forward */
 	for (uint32_t i = 0; i < n; i++) {
 		void *y = en_cuda_at(qkv, part[i].at, l->type);
 		const void *bias = en_cuda_weight(l, part[i].bias);
@@ -171,18 +160,17 @@ static void project(struct en_cuda_layer *l, void *qkv, const void *h)
 static void project_back(struct en_cuda_layer *l, void *dh, const void *dqkv, const void *h)
 {
 	const size_t in = l->c->z.model->config.hidden, ld = l->c->ld;
-	const size_t q = l->qk.heads * l->qk.d, kv = l->qk.kv_heads * l->qk.d;
-	const size_t at[3] = {0, q, q + kv}, out[3] = {q, kv, kv};
 	const enum kn_type wire = l->c->z.opts.wire;
 	struct part part[3];
 	const uint32_t n = parts(l, part);
-	struct sum sum = {.to = dh, .other = l->c->spare, .left = n, .in = in};
+	struct sum sum = {
+		.to = dh,
+		.other = l->c->spare,
+		.left = n + en_cuda_adapter_terms(l, EN_LINEAR_Q),
+		.in = in,
+	};
 
-	for (uint32_t i = 0; i < 3; i++)
-		sum.left += en_cuda_has_adapter(l->block, EN_LINEAR_Q + i);
-	for (uint32_t i = 0; i < 3; i++)
-		sum_adapter(l, &sum, EN_LINEAR_Q + i, en_cuda_at_const(dqkv, at[i], l->type), ld, h,
-			    out[i]);
+	sum_adapters(l, &sum, EN_LINEAR_Q, dqkv, h);
 	for (uint32_t i = 0; i < n; i++) {
 		const void *dy = en_cuda_at_const(dqkv, part[i].at, l->type);
 		void *bias = en_cuda_grad(l, part[i].bias);
@@ -267,7 +255,7 @@ int en_cuda_plan(struct en_cuda *c, const struct en_batch *b, const struct kn_cu
 }
 
 static int open_layer(struct en_cuda_layer *l, struct en_cuda *c, const struct en_cuda_run *run,
-		      struct ckpt_err *err)
+		      const struct en_cuda_kept *kept, struct ckpt_err *err)
 {
 	const struct en_model_config *m = &c->z.model->config;
 	const struct en_batch *b = run->batch;
@@ -277,6 +265,7 @@ static int open_layer(struct en_cuda_layer *l, struct en_cuda *c, const struct e
 		.batch = b,
 		.number = run->layer,
 		.block = &c->z.model->block[run->layer + 1],
+		.kept = kept,
 		.params = run->params,
 		.n = (size_t)b->rows * b->tokens,
 		.type = c->z.opts.type,
@@ -361,9 +350,7 @@ static void gate_up(struct en_cuda_layer *l, void *gu, const void *h)
 	const size_t hidden = c->z.model->config.hidden, inter = c->z.model->config.inter;
 	const uint32_t n = is_gate_up_joined(&c->z.model->config, l->block) ? 1 : 2;
 
-	for (uint32_t i = 0; i < 2; i++)
-		en_cuda_adapt(l, EN_LINEAR_GATE + i, en_cuda_at(c->dgu, i * inter, l->type),
-			      2 * inter, h, NULL, hidden, inter);
+	en_cuda_adapt(l, EN_LINEAR_GATE, c->dgu, h, NULL);
 	for (uint32_t i = 0; i < n; i++)
 		en_cuda_forward_mm(l, en_cuda_at(gu, i * inter, l->type), 2 * inter, h,
 				   en_cuda_weight(l, i ? EN_UP : EN_GATE),
@@ -380,7 +367,7 @@ int en_cuda_run_forward(struct en_cuda *c, const struct en_cuda_run *run, const 
 	void *h_in = place(kept->h_in, c->h), *h_post = place(kept->h_post, c->h);
 	void *act = place(kept->act, c->act);
 	struct en_cuda_layer l;
-	int rc = open_layer(&l, c, run, err);
+	int rc = open_layer(&l, c, run, kept, err);
 
 	if (rc)
 		return rc;
@@ -394,10 +381,8 @@ int en_cuda_run_forward(struct en_cuda *c, const struct en_cuda_run *run, const 
 						place(kept->k, c->k), values(&l, kept->qkv),
 						c->attn_work, c->work),
 			     "attention");
-	en_cuda_forward_mm(
-		&l, kept->mid, m->hidden, kept->o, en_cuda_weight(&l, EN_O),
-		en_cuda_adapt(&l, EN_LINEAR_O, c->t, m->hidden, kept->o, x, l.qk.ldq, m->hidden),
-		l.qk.ldq, m->hidden);
+	en_cuda_forward_mm(&l, kept->mid, m->hidden, kept->o, en_cuda_weight(&l, EN_O),
+			   en_cuda_adapt(&l, EN_LINEAR_O, c->t, kept->o, x), l.qk.ldq, m->hidden);
 	norm(&l, h_post, kept->rstd_post, kept->mid, EN_NORM_POST);
 	gate_up(&l, kept->gu, h_post);
 	if (y && !l.rc) {
@@ -406,8 +391,7 @@ int en_cuda_run_forward(struct en_cuda *c, const struct en_cuda_run *run, const 
 					       en_cuda_fp8_of_input(c, EN_DOWN), c->work),
 			     "swiglu");
 		en_cuda_forward_mm(&l, y, m->hidden, act, en_cuda_weight(&l, EN_DOWN),
-				   en_cuda_adapt(&l, EN_LINEAR_DOWN, c->t, m->hidden, act,
-						 kept->mid, m->inter, m->hidden),
+				   en_cuda_adapt(&l, EN_LINEAR_DOWN, c->t, act, kept->mid),
 				   m->inter, m->hidden);
 	}
 	return end(&l, err);
@@ -419,13 +403,14 @@ static void gate_up_back(struct en_cuda_layer *l, const void *h)
 	struct en_cuda *c = l->c;
 	const size_t hidden = c->z.model->config.hidden, inter = c->z.model->config.inter;
 	const uint32_t n = is_gate_up_joined(&c->z.model->config, l->block) ? 1 : 2;
-	struct sum sum = {.to = c->t, .other = c->spare, .left = n, .in = hidden};
+	struct sum sum = {
+		.to = c->t,
+		.other = c->spare,
+		.left = n + en_cuda_adapter_terms(l, EN_LINEAR_GATE),
+		.in = hidden,
+	};
 
-	for (uint32_t i = 0; i < 2; i++)
-		sum.left += en_cuda_has_adapter(l->block, EN_LINEAR_GATE + i);
-	for (uint32_t i = 0; i < 2; i++)
-		sum_adapter(l, &sum, EN_LINEAR_GATE + i, en_cuda_at(c->dgu, i * inter, l->type),
-			    2 * inter, h, inter);
+	sum_adapters(l, &sum, EN_LINEAR_GATE, c->dgu, h);
 	for (uint32_t i = 0; i < n; i++) {
 		const enum en_slot slot = i ? EN_UP : EN_GATE;
 		const void *dy = en_cuda_at(c->dgu, i * inter, l->type);
@@ -445,10 +430,8 @@ static void mlp_back(struct en_cuda_layer *l, const struct en_cuda_kept *kept)
 	void *again = kept->act || en_cuda_fp8_has(c, EN_DOWN) ? NULL : c->act;
 
 	/* dgu is not in use yet */
-	en_cuda_input_mm(
-		l, c->act, c->g, m->hidden, en_cuda_weight(l, EN_DOWN),
-		en_cuda_adapter_input(l, EN_LINEAR_DOWN, c->dgu, c->g, m->hidden, inter, m->hidden),
-		inter, m->hidden);
+	en_cuda_input_mm(l, c->act, c->g, m->hidden, en_cuda_weight(l, EN_DOWN),
+			 en_cuda_adapter_input(l, EN_LINEAR_DOWN, c->dgu, c->g), inter, m->hidden);
 	if (!l->rc)
 		en_cuda_note(l,
 			     kn_cu_swiglu_back_amax(c->dgu, again, c->act, kept->gu, l->n, inter,
@@ -456,8 +439,9 @@ static void mlp_back(struct en_cuda_layer *l, const struct en_cuda_kept *kept)
 						    c->work),
 			     "swiglu");
 	en_cuda_weight_mm(l, en_cuda_grad(l, EN_DOWN), c->g, m->hidden, act, inter, m->hidden);
-	if (en_cuda_has_adapter(l->block, EN_LINEAR_DOWN))
-		en_cuda_adapter_grads(l, EN_LINEAR_DOWN, c->g, m->hidden, act, inter, m->hidden);
+	if (c->z.opts.recompute) /* which ends before it */
+		en_cuda_adapter_in(l, EN_LINEAR_DOWN, act);
+	en_cuda_adapter_grads(l, EN_LINEAR_DOWN, c->g, act);
 	if (!kept->h_post && !en_cuda_fp8_has(c, EN_GATE) &&
 	    (trains(l, EN_GATE, EN_LINEAR_GATE) || trains(l, EN_UP, EN_LINEAR_UP)))
 		norm(l, c->h, NULL, kept->mid, EN_NORM_POST);
@@ -476,10 +460,8 @@ static void attention_back(struct en_cuda_layer *l, const void *x, const struct 
 
 	shape.ldq = shape.ldk = c->ld; /* dq' and dk' are in dqkv already */
 	en_cuda_input_mm(l, c->dout, c->g, hidden, en_cuda_weight(l, EN_O),
-			 en_cuda_adapter_input(l, EN_LINEAR_O, c->dqkv, c->g, hidden, q, hidden), q,
-			 hidden);
-	if (en_cuda_has_adapter(l->block, EN_LINEAR_O))
-		en_cuda_adapter_grads(l, EN_LINEAR_O, c->g, hidden, kept->o, q, hidden);
+			 en_cuda_adapter_input(l, EN_LINEAR_O, c->dqkv, c->g), q, hidden);
+	en_cuda_adapter_grads(l, EN_LINEAR_O, c->g, kept->o);
 	en_cuda_weight_mm(l, en_cuda_grad(l, EN_O), c->g, hidden, kept->o, q, hidden);
 	if (!kept->q)
 		turn(l, kept);
@@ -513,7 +495,7 @@ int en_cuda_run_backward(struct en_cuda *c, const struct en_cuda_run *run, const
 			 struct ckpt_err *err)
 {
 	struct en_cuda_layer l;
-	int rc = open_layer(&l, c, run, err);
+	int rc = open_layer(&l, c, run, kept, err);
 
 	if (rc)
 		return rc;

@@ -1,4 +1,4 @@
-/* en_cuda_linear.h -- private to engine/zero/cuda: the matrix products of a layer, and adapters. */
+/* en_cuda_linear.h -- private to engine/zero/cuda: a layer's matrix products and adapters. */
 #ifndef EN_CUDA_LINEAR_H
 #define EN_CUDA_LINEAR_H
 
@@ -10,6 +10,7 @@ struct en_cuda_layer {
 	const struct en_batch *batch;
 	uint32_t number; /* of the layer */
 	const struct en_block *block;
+	const struct en_cuda_kept *kept;
 	const void *params;
 	void *grads;
 	bool lowest; /* nothing before the layer is trained */
@@ -61,30 +62,52 @@ void en_cuda_input_mm(struct en_cuda_layer *l, void *dx, const void *dy, size_t 
 void en_cuda_weight_mm(struct en_cuda_layer *l, void *dw, const void *dy, size_t ld, const void *x,
 		       size_t in, size_t out);
 
+/* ---- en_cuda_adapter.c ---- */
+
 /*
- * room [n, out], rows 'ld' apart = what the module's adapter adds, and 'add' (may be NULL), which
+ * Adapters of modules that have one input: EN_LINEAR_Q is q, k and v, EN_LINEAR_GATE is gate and
+ * up, EN_LINEAR_O and EN_LINEAR_DOWN are alone.  Rows of their outputs, and of gradients dy of
+ * those, are as far apart as the layer has them.
+ */
+
+/* How many modules from 'from' to before 'to' have an adapter. */
+static inline uint32_t en_cuda_adapters(const struct en_model *m, enum en_linear from,
+					enum en_linear to)
+{
+	return m->lora.r
+		       ? (uint32_t)__builtin_popcount(m->lora.targets & ((1u << to) - (1u << from)))
+		       : 0;
+}
+
+/*
+ * s x A^T of each into the layer's kept ones, which the backward pass needs.
+ */
+void en_cuda_adapter_in(struct en_cuda_layer *l, enum en_linear first, const void *x);
+
+/*
+ * The same, and then room = what the adapters add to the outputs, and 'add' (may be NULL), which
  * is what the module's own product is added to.  Without an adapter that is 'add'.
  */
-const void *en_cuda_adapt(struct en_cuda_layer *l, enum en_linear linear, void *room, size_t ld,
-			  const void *x, const void *add, size_t in, size_t out);
+const void *en_cuda_adapt(struct en_cuda_layer *l, enum en_linear first, void *room, const void *x,
+			  const void *add);
 
-/* Inputs of adapters are dropped in this pass. */
-bool en_cuda_drops(const struct en_cuda_layer *l);
+/* c->dlora = s dy B of each. */
+void en_cuda_adapter_back(struct en_cuda_layer *l, enum en_linear first, const void *dy);
 
-/* out [n, in] = add (may be NULL) + what dropout leaves of x; out may be either. */
-void en_cuda_drop(struct en_cuda_layer *l, enum en_linear linear, void *out, const void *x,
-		  const void *add, size_t in);
+/* Of c->dlora: how many sums their parts of dx are, and to [n, in] = add (may be NULL) + one. */
+uint32_t en_cuda_adapter_terms(const struct en_cuda_layer *l, enum en_linear first);
+void en_cuda_adapter_term(struct en_cuda_layer *l, enum en_linear first, uint32_t term, void *to,
+			  const void *add);
 
-/* c->dlora = s dy B. */
-void en_cuda_adapter_back(struct en_cuda_layer *l, enum en_linear linear, const void *dy, size_t ld,
-			  size_t out);
+/* Gradients of A and B, from c->dlora and what is kept. */
+void en_cuda_adapter_grads(struct en_cuda_layer *l, enum en_linear first, const void *dy,
+			   const void *x);
 
-/* Gradients of A and B, from c->dlora. */
-void en_cuda_adapter_grads(struct en_cuda_layer *l, enum en_linear linear, const void *dy,
-			   size_t ld, const void *x, size_t in, size_t out);
-
-/* room [n, in] = what the adapter adds to dx; returns it, or NULL without an adapter. */
+/*
+ * Of a module that is alone: c->dlora, and room [n, in] = what the adapter adds to dx.  Returns
+ * room, or NULL without an adapter.
+ */
 const void *en_cuda_adapter_input(struct en_cuda_layer *l, enum en_linear linear, void *room,
-				  const void *dy, size_t ld, size_t in, size_t out);
+				  const void *dy);
 
 #endif

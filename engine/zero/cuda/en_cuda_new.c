@@ -2,7 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "engine/zero/cuda/en_cuda_priv.h"
+#include "engine/zero/cuda/en_cuda_linear.h"
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
 
@@ -196,6 +196,8 @@ static int new_kept(struct en_cuda *c, struct en_cuda_kept *k, struct ckpt_err *
 		{ a, &k->mid, n * m->hidden * es }, { a, &k->gu, n * 2 * m->inter * es },
 		{ a, &k->lse, n * m->heads * fs }, { a, &k->rstd_in, n * fs },
 		{ a, &k->rstd_post, n * fs },
+		{ a, &k->lora, n * c->z.model->lora.r * es *
+			       en_cuda_adapters(c->z.model, EN_LINEAR_Q, EN_LINEARS) },
 		{ a, &k->h_in, en_cuda_fp8_keeps(c, EN_Q) ? 0 : all * m->hidden * es },
 		{ a, &k->h_post, en_cuda_fp8_keeps(c, EN_GATE) ? 0 : all * m->hidden * es },
 		{ a, &k->q, all * m->heads * m->head_dim * es },
@@ -255,6 +257,16 @@ static size_t chunk_of(const struct en_cuda *c, size_t n)
 	return (n + parts - 1) / parts;
 }
 
+/* Adapters with one input, at most. */
+static uint32_t widest_side(const struct en_model *m)
+{
+	const uint32_t qkv = en_cuda_adapters(m, EN_LINEAR_Q, EN_LINEAR_O);
+	const uint32_t gate_up = en_cuda_adapters(m, EN_LINEAR_GATE, EN_LINEAR_DOWN);
+	const uint32_t most = qkv > gate_up ? qkv : gate_up;
+
+	return most ? most : 1;
+}
+
 static int new_work(struct en_cuda *c, struct ckpt_err *err)
 {
 	const struct en_model_config *m = &c->z.model->config;
@@ -268,6 +280,9 @@ static int new_work(struct en_cuda *c, struct ckpt_err *err)
 	const struct en_block *of_head = &c->z.model->block[m->tied ? 0 : m->layers + 1];
 	const bool head = of_head->grad[m->tied ? EN_EMBED : EN_HEAD] != UINT64_MAX;
 	const uint64_t frozen = c->z.model->trained != c->z.model->numel;
+	const uint64_t side = widest_side(c->z.model);
+	const uint64_t joined = side > 1 ? side * c->z.model->lora.r * m->hidden : 0;
+	const enum kn_type wire = c->z.opts.wire;
 	const uint64_t unused = ck_max_u64(m->hidden, 2 * m->head_dim);
 	const uint64_t all = c->z.sums_of_all ? en_zero_all_chunks(&c->z) : 0;
 	const struct buffer buffer[] = {
@@ -275,8 +290,8 @@ static int new_work(struct en_cuda *c, struct ckpt_err *err)
 		{ w, &c->k, again * kv * es }, { w, &c->act, n * m->inter * es },
 		{ w, &c->g, n * m->hidden * es }, { w, &c->t, n * m->hidden * es },
 		{ w, &c->spare, apart ? n * m->hidden * es : 0 },
-		{ w, &c->lora, n * c->z.model->lora.r * es },
-		{ w, &c->dlora, n * c->z.model->lora.r * es },
+		{ w, &c->dlora, n * c->z.model->lora.r * side * es },
+		{ w, &c->lora_a, joined * es }, { w, &c->lora_da, joined * kn_type_size(wire) },
 		{ w, &c->dropped, n * c->z.model->drop * es },
 		{ w, &c->unused, frozen * unused * fs },
 		{ w, &c->dout, n * q * es }, { w, &c->dqkv, n * c->ld * es },

@@ -45,6 +45,7 @@ struct en_cuda_reduce {
 struct en_cuda_kept {
 	void *qkv, *o, *mid, *gu;	/* of the type */
 	float *lse, *rstd_in, *rstd_post;
+	void *lora;			/* [n, r] of each adapter, side by side where it can be */
 	/* With keep_all; else NULL, and computed again into room that all layers share. */
 	void *h_in, *q, *k, *h_post, *act;
 };
@@ -80,7 +81,8 @@ struct en_cuda {
 	void *g;		/* [n, hidden]: the gradient of the stream */
 	void *t, *dout, *dqkv, *dgu;
 	void *spare;		/* as t, where several products are added up; or NULL */
-	void *lora, *dlora;	/* [n, r] of an adapter */
+	void *dlora;		/* [n, r] of each adapter with one input */
+	void *lora_a, *lora_da;	/* their A's, where there are several; of the wire's type */
 	void *dropped;		/* [n, model->drop]: an adapter's input, or its gradient; or NULL */
 	void *unused;		/* where gradients of frozen norms go; or NULL */
 	void *part;		/* of reductions over rows */
