@@ -55,7 +55,8 @@ int en_differ_model(struct en_differ *d, const struct en_run_facts *now,
 {
 	if (!before) {
 		en_differ_say(d,
-			      "model: shapes match; the step has no config.json to compare with");
+			      "model: shapes match; the step does not record the rest of "
+			      "config.json");
 		return 0;
 	}
 	for (uint32_t i = 0; i < now->nmodel; i++) {

@@ -195,7 +195,7 @@ static void steps_that_do_not_say(void **state)
 	en_run_facts_fill(&now, &model, &set, &sched);
 	assert_int_equal(en_differ_model(&d, &now, NULL, false, "step", &err), 0);
 	assert_int_equal(d.n, 1);
-	assert_non_null(strstr(d.line[0], "no config.json to compare with"));
+	assert_non_null(strstr(d.line[0], "does not record the rest of config.json"));
 	assert_string_equal(d.keys, "");
 	/* Two groups that say nothing of theirs stay as they are, and the rest is the step's. */
 	en_differ_groups(&d, group, 2, &sched, &own, 0, &old);
