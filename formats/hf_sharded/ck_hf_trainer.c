@@ -10,6 +10,7 @@
 
 #include "formats/hf_sharded/ck_hf.h"
 #include "formats/hf_sharded/ck_hf_pick.h"
+#include "formats/torch_pt/ck_pt_scaler.h"
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/io/ck_mount.h"
@@ -18,7 +19,7 @@
 #include "libckpt/tensor/ck_dtype.h"
 
 static const char *const names[TRN_FILES] = {
-	TRN_OPTIMIZER, TRN_SCHEDULER, TRN_OWN, TRN_STATE, "config.json",
+	TRN_OPTIMIZER, TRN_SCHEDULER, TRN_OWN, TRN_SCALER, TRN_STATE, "config.json",
 };
 
 const char *ck_trn_name(enum trn_file which)
@@ -224,6 +225,7 @@ static void set_roles(struct trn *t)
 static void note(struct trn *t)
 {
 	const char *where = t->path[TRN_IN_OPTIMIZER];
+	struct ck_val *const *item;
 	uint64_t n;
 
 	if (ck_step_number(t->ix->tag, &n) && n != (uint64_t)t->global_step)
@@ -235,6 +237,12 @@ static void note(struct trn *t)
 		ck_findings_add(t->f, CK_FINDING_FORMAT_NOTE, t->at.where,
 				TRN_SCHEDULER " is missing: the Trainer then loads no optimizer "
 				"either, and begins with new moments without a message");
+	if (ck_val_pairs(ck_trn_root(t, TRN_IN_SCALER), &item, &n) && n &&
+	    !ck_pt_scaler_is_grad(ck_trn_root(t, TRN_IN_SCALER)))
+		ck_findings_add(t->f, CK_FINDING_NOT_IN_CHECKPOINT, t->path[TRN_IN_SCALER],
+				"its values are not those of torch's GradScaler (scale, "
+				"growth_factor, backoff_factor, growth_interval, _growth_tracker), "
+				"so it is left out");
 	if (t->unproven)
 		ck_findings_add(t->f, CK_FINDING_STATES_UNNAMED, where,
 				"the states of the optimizer %s: they are left out", t->unproven);
@@ -396,7 +404,7 @@ static bool is_part(const char *name, bool is_dir)
 {
 	return !is_dir && (ck_hf_is_model_output(name) || !strcmp(name, TRN_OPTIMIZER) ||
 			   !strcmp(name, TRN_SCHEDULER) || !strcmp(name, TRN_STATE) ||
-			   !strcmp(name, TRN_OWN));
+			   !strcmp(name, TRN_OWN) || !strcmp(name, TRN_SCALER));
 }
 
 static int probe(const struct ck_input *in)
@@ -409,6 +417,7 @@ const struct ck_format ck_format_trainer = {
 	.noun = "checkpoint of transformers' Trainer",
 	.is_model = true,
 	.is_step = true,
+	.has_untyped_steps = true,
 	.probe = probe,
 	.index = trn_index,
 	.holds = holds,

@@ -16,12 +16,14 @@
 #define TRN_SCHEDULER "scheduler.pt"
 #define TRN_STATE "trainer_state.json"
 #define TRN_OWN "zckpt-step.pt"
+#define TRN_SCALER "scaler.pt"
 
 /* Files beside the weights; those of torch first. */
 enum trn_file {
 	TRN_IN_OPTIMIZER = 0,
 	TRN_IN_SCHEDULER,
 	TRN_IN_OWN,
+	TRN_IN_SCALER,
 	TRN_IN_STATE,
 	TRN_IN_CONFIG,
 	TRN_FILES,
@@ -96,11 +98,13 @@ int ck_trn_params_find(struct trn *t, const struct ck_index *ix, struct ckpt_err
 
 /* global_step, and what TRN_OWN has.  Codes of JSON; CKPT_E_CORRUPT. */
 int ck_trn_state_read(struct trn *t, struct ckpt_err *err);
+/* GradScaler's state in TRN_SCALER, where nothing says the scale more exactly; or NULL. */
+const struct ck_val *ck_trn_scaler(const struct trn *t);
 /* The state of the scheduler: the source's own, or the LambdaLR's; NULL = none. */
 struct ck_val *ck_trn_scheduler(const struct trn *t);
 /* Had the group itself this value? */
 bool ck_trn_is_hyper(const struct trn *t, uint32_t group, const char *key, const struct ck_val *v);
-/* Add the client's values to a dictionary. */
+/* Add the client's values to a dictionary, and TRN_SCALER's as a training file has it. */
 int ck_trn_clients(struct trn *t, struct ck_val *model, struct ck_findings *f,
 		   struct ckpt_err *err);
 /* The driver's values(). */

@@ -264,17 +264,21 @@ static struct ck_val *states_of(struct trn_out *o, uint32_t from, const struct c
 	return d;
 }
 
-/* What torch's AdamW has and the source may lack. */
+/*
+ * What torch's AdamW has and the source may lack.  The Trainer's is fused by default, and one that
+ * begins so divides by the loss scale itself: it fails at once if the group then says otherwise.
+ */
 static struct ck_val *add_defaults(struct trn_out *o, struct ck_val *d)
 {
 	struct ck_arena *a = o->arena;
+	struct ck_val *fused = o->grad_scaler ? ck_val_new_bool(a, true) : ck_val_new_none(a);
 	const struct {
 		const char *key;
 		struct ck_val *v;
 	} all[] = {
 		{ "amsgrad", ck_val_new_bool(a, false) }, { "maximize", ck_val_new_bool(a, false) },
 		{ "foreach", ck_val_new_none(a) }, { "capturable", ck_val_new_bool(a, false) },
-		{ "differentiable", ck_val_new_bool(a, false) }, { "fused", ck_val_new_none(a) },
+		{ "differentiable", ck_val_new_bool(a, false) }, { "fused", fused },
 		{ "decoupled_weight_decay", ck_val_new_bool(a, true) },
 		{ "initial_lr", ck_val_get(d, "lr") },
 	};
@@ -282,7 +286,7 @@ static struct ck_val *add_defaults(struct trn_out *o, struct ck_val *d)
 	for (size_t i = 0; d && i < CK_ARRAY_LEN(all); i++)
 		if (!ck_val_get(d, all[i].key))
 			d = ck_val_dict_sets(a, d, all[i].key, all[i].v);
-	return d;
+	return ck_val_is_none(ck_val_get(d, "fused")) ? ck_val_dict_sets(a, d, "fused", fused) : d;
 }
 
 static struct ck_val *group_of(struct trn_out *o, uint32_t k, int64_t first)

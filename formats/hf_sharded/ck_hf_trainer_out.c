@@ -12,6 +12,7 @@
 
 #include "formats/hf_sharded/ck_hf.h"
 #include "formats/hf_sharded/ck_hf_plan.h"
+#include "formats/torch_pt/ck_pt_scaler.h"
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/step/ck_step_along.h"
@@ -162,6 +163,20 @@ static struct ck_val *own_of(struct trn_out *o, bool keeps_scheduler)
 	return d;
 }
 
+/* ---- scaler.pt ---- */
+
+static void take_scaler(struct trn_out *o)
+{
+	const char *key;
+	bool lost;
+
+	o->grad_scaler = ck_pt_scaler_of_step(o->step, o->arena, &key, &lost);
+	if (lost)
+		ck_findings_add(o->step->f, CK_FINDING_NOT_CARRIED, "loss_scaler",
+				"the loss scale of fp16: it has no count of steps since the last "
+				"overflow, and the Trainer's GradScaler begins with its own");
+}
+
 /* ---- trainer_state.json ---- */
 
 static int64_t micro_batch(const struct trn_out *o)
@@ -291,6 +306,7 @@ static int write_all(struct trn_out *o, struct ck_step_along *along, struct ckpt
 	bool own = false;
 	int rc = check(o, err);
 
+	take_scaler(o);
 	if (!rc)
 		rc = write_weights(o, err);
 	if (!rc)
@@ -302,6 +318,8 @@ static int write_all(struct trn_out *o, struct ck_step_along *along, struct ckpt
 	rc = write_torch(o, TRN_SCHEDULER, sched, err);
 	if (!rc)
 		rc = write_torch(o, TRN_OWN, own_of(o, own), err);
+	if (!rc && o->grad_scaler)
+		rc = write_torch(o, TRN_SCALER, o->grad_scaler, err);
 	if (!rc)
 		rc = ck_step_along_list(along, err);
 	if (!rc)

@@ -27,6 +27,7 @@ struct trn_out {
 	struct trn_out_group group[TRN_GROUPS];
 	bool same_groups;		/* as the source has them */
 	double *count;			/* [ngroups] steps of the optimizer */
+	const struct ck_val *grad_scaler;	/* of TRN_SCALER, or NULL: there is none */
 	int64_t steps;
 	struct ck_step_along_file kept_state;
 	const struct ck_step_along_file *state;	/* trainer_state.json beside the source, or NULL */

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "formats/hf_sharded/ck_hf_trainer.h"
+#include "formats/torch_pt/ck_pt_scaler.h"
 #include "libckpt/base/ck_err.h"
 #include "libckpt/step/ck_step_ds.h"
 #include "libckpt/step/ck_step_made.h"
@@ -201,6 +202,23 @@ static int make_model(struct trn *t, const struct ck_index *ix, struct ck_step *
 	return rc;
 }
 
+/* The Trainer's weights are fp32 in fp16 as well: the caller knows (want->weight_dtype). */
+static int take_scaler(struct trn *t, struct ck_step *step, struct ckpt_err *err)
+{
+	const struct ck_val *grad = ck_trn_scaler(t);
+
+	if (grad || !t->deepspeed) {
+		step->half_scaler = ck_pt_scaler_state(grad, t->global_step, &t->arena);
+		if (!step->half_scaler)
+			return ck_fail_nomem(err, "a loss scaler", 0);
+	}
+	if (grad && ck_pt_scaler_is_uneven(grad))
+		ck_findings_add(&step->for_others, CK_FINDING_NOT_CARRIED, t->path[TRN_IN_SCALER],
+				"its backoff_factor is not 1 / growth_factor; DeepSpeed's loss "
+				"scale falls by the factor that it grows by");
+	return ck_step_made_scaler(&t->arena, step, err);
+}
+
 int ck_trn_read_step(const struct ck_input *in, const struct ck_index *ix, struct ck_findings *f,
 		     struct ck_step *out, struct ckpt_err *err)
 {
@@ -225,7 +243,7 @@ int ck_trn_read_step(const struct ck_input *in, const struct ck_index *ix, struc
 	if (!rc)
 		note_masters(t, ix, out);
 	if (!rc)
-		rc = ck_step_made_scaler(&t->arena, out, err);
+		rc = take_scaler(t, out, err);
 	if (!rc)
 		rc = make_model(t, ix, out, err);
 	return rc ? rc : ck_step_ds_fill(t->deepspeed, &t->arena, out, err);

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "formats/hf_sharded/ck_hf_trainer.h"
+#include "formats/torch_pt/ck_pt_scaler.h"
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/base/ck_text.h"
@@ -90,6 +91,15 @@ struct ck_val *ck_trn_scheduler(const struct trn *t)
 	return own ? own : (struct ck_val *)ck_trn_root(t, TRN_IN_SCHEDULER);
 }
 
+const struct ck_val *ck_trn_scaler(const struct trn *t)
+{
+	const struct ck_val *grad = ck_trn_root(t, TRN_IN_SCALER);
+	int64_t dynamic = 0;
+
+	ck_val_int(ck_val_get(t->deepspeed, "dynamic_loss_scale"), &dynamic);
+	return !dynamic && ck_pt_scaler_is_grad(grad) ? grad : NULL;
+}
+
 bool ck_trn_is_hyper(const struct trn *t, uint32_t group, const char *key, const struct ck_val *v)
 {
 	return ck_step_ds_is_hyper(key, v) && strcmp(key, "step") &&
@@ -100,6 +110,19 @@ static bool is_clients(const char *key)
 {
 	return key && strcmp(key, "deepspeed") && strcmp(key, "groups") &&
 	       !ck_step_ds_is_own(key);
+}
+
+/* In the place of the client's that is one. */
+static int add_scaler(struct trn *t, struct ck_val *model, struct ckpt_err *err)
+{
+	struct ck_val *grad = (struct ck_val *)ck_trn_scaler(t);
+	const char *key;
+
+	if (!grad)
+		return 0;
+	ck_pt_scaler_find(model, &key);
+	return ck_val_dict_sets(&t->arena, model, key ? key : "scaler", grad) ? 0 :
+	       ck_fail_nomem(err, "a loss scaler", 0);
 }
 
 int ck_trn_clients(struct trn *t, struct ck_val *model, struct ck_findings *f,
@@ -120,7 +143,7 @@ int ck_trn_clients(struct trn *t, struct ck_val *model, struct ck_findings *f,
 		else if (!ck_val_dict_sets(&t->arena, model, key, item[2 * i + 1]))
 			return ck_fail_nomem(err, "a value of the client", 0);
 	}
-	return 0;
+	return add_scaler(t, model, err);
 }
 
 static struct ck_val *make_model(struct trn *t, struct ckpt_err *err)
@@ -175,6 +198,7 @@ static int make_optimizer(struct trn *t, const struct ck_index *ix, struct ck_va
 {
 	struct ck_arena *a = &t->arena;
 	struct ck_val *groups = ck_val_new_list(a), *states = ck_val_new_dict(a), *all;
+	const struct ck_val *grad = ck_trn_scaler(t);
 
 	for (uint32_t g = 0; groups && g < t->ngroups; g++)
 		groups = ck_val_list_add(a, groups, make_group(t, ix, g));
@@ -192,8 +216,9 @@ static int make_optimizer(struct trn *t, const struct ck_index *ix, struct ck_va
 		return ck_fail_nomem(err, "param groups", t->ngroups);
 	out->optimizer = all;
 	out->groups = groups;
-	out->scaler = ck_val_get(t->deepspeed, "loss_scaler");
-	return 0;
+	out->scaler = grad ? ck_pt_scaler_state(grad, t->global_step, a) :
+			     ck_val_get(t->deepspeed, "loss_scaler");
+	return grad && !out->scaler ? ck_fail_nomem(err, "a loss scaler", 0) : 0;
 }
 
 /* ---- values() ---- */

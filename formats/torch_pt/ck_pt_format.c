@@ -193,6 +193,7 @@ const struct ck_format ck_format_torch = {
 	.name = "torch",
 	.is_model = true,
 	.has_subtrees = true,
+	.has_untyped_steps = true,
 	.probe = pt_probe,
 	.index = pt_index,
 	.plan = ck_pt_plan,

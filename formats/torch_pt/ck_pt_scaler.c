@@ -26,7 +26,7 @@ static int64_t whole(const struct ck_val *d, const char *key, int64_t otherwise)
 	return ck_val_int(ck_val_get(d, key), &v) && v >= 0 && v <= MOST ? v : otherwise;
 }
 
-static bool is_grad_scaler(const struct ck_val *v)
+bool ck_pt_scaler_is_grad(const struct ck_val *v)
 {
 	return number(v, "scale", 0) > 0 && number(v, "growth_factor", 0) > 1 &&
 	       number(v, "backoff_factor", 0) > 0 && whole(v, "growth_interval", 0) > 0 &&
@@ -41,9 +41,10 @@ const struct ck_val *ck_pt_scaler_find(const struct ck_val *root, const char **k
 	ck_val_pairs(root, &item, &n);
 	for (uint64_t i = 0; i < n; i++) {
 		*key_out = ck_val_str(item[2 * i]);
-		if (*key_out && is_grad_scaler(item[2 * i + 1]))
+		if (*key_out && ck_pt_scaler_is_grad(item[2 * i + 1]))
 			return item[2 * i + 1];
 	}
+	*key_out = NULL;
 	return NULL;
 }
 
@@ -97,4 +98,19 @@ struct ck_val *ck_pt_scaler_grad(const struct ck_val *state, struct ck_arena *a)
 	d = ck_val_dict_sets(a, d, "growth_interval", ck_val_new_int(a, window));
 	good = iter - last < LAG ? 0 : (iter - last - LAG) % window;
 	return ck_val_dict_sets(a, d, TRACKER, ck_val_new_int(a, good));
+}
+
+const struct ck_val *ck_pt_scaler_of_step(const struct ck_step *step, struct ck_arena *a,
+					  const char **key_out, bool *lost_out)
+{
+	const struct ck_val *client = ck_pt_scaler_find(step->model, key_out);
+	const struct ck_val *dynamic = step->dynamic_scale, *grad = NULL;
+
+	*lost_out = false;
+	if (!dynamic || dynamic->kind != CK_VAL_BOOL || !dynamic->u.b || step->half_scaler)
+		return client;
+	if (step->scaler && step->scaler->kind == CK_VAL_OBJECT)
+		grad = ck_pt_scaler_grad(step->scaler->u.obj->state, a);
+	*lost_out = !grad;
+	return grad;
 }

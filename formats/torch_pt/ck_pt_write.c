@@ -309,23 +309,17 @@ static void note(const struct writing *w, const char *where, const char *what)
 /* The loss scale of a step in fp16 takes the place of the one that the client's values have. */
 static struct ck_val *add_scaler(struct writing *w, struct ck_val *d, const char **key_out)
 {
-	const struct ck_step *step = w->step;
-	const struct ck_val *dynamic = step->dynamic_scale;
-	struct ck_val *grad = NULL;
+	const char *key;
+	bool lost;
+	const struct ck_val *grad = ck_pt_scaler_of_step(w->step, &w->arena, &key, &lost);
 
-	if (!dynamic || dynamic->kind != CK_VAL_BOOL || !dynamic->u.b ||
-	    step->half_scaler)	/* of a file, whose client values have it */
-		return d;
-	if (step->scaler && step->scaler->kind == CK_VAL_OBJECT)
-		grad = ck_pt_scaler_grad(step->scaler->u.obj->state, &w->arena);
-	if (!grad) {
+	if (lost)
 		note(w, "loss_scaler", "the loss scale of fp16: it has no count of steps since "
 		     "the last overflow, and torch.amp's GradScaler begins with its own");
+	if (!grad || (key && ck_val_get(w->step->model, key) == grad))
 		return d;
-	}
-	if (!ck_pt_scaler_find(step->model, key_out))
-		*key_out = "scaler";
-	return ck_val_dict_sets(&w->arena, d, *key_out, grad);
+	*key_out = key ? key : "scaler";
+	return ck_val_dict_sets(&w->arena, d, *key_out, (struct ck_val *)grad);
 }
 
 static struct ck_val *add_client(struct writing *w, struct ck_val *d, const char *scaler)

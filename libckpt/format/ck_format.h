@@ -168,6 +168,7 @@ struct ck_format {
 	bool is_model;		/* its tensors are a model's: ck_placeholder.h judges empty ones */
 	bool is_step;		/* a checkpoint of it is a training step: a folder of its own */
 	bool has_subtrees;	/* ck_input's subtree means something to it */
+	bool has_untyped_steps;	/* they do not say what type the run computes in */
 	bool has_names;		/* ck_input's names, model_config and vocab_size do */
 	bool has_slices;	/* ck_input's tp_rules do */
 	bool takes_parallel;	/* write_step() writes steps of tensor and pipeline parallelism */

@@ -114,6 +114,15 @@ cp -r w1-trainer/checkpoint-3 bare
 rm bare/zckpt-step.pt
 train b 1 0 '' --resume bare && has_text 'without zckpt-step.pt' 'resumed at step 3' || bad 'without zckpt-step.pt'
 rm -rf a && train a 1 0 '' --resume w1-native && cmp -s a.log b.log && good || bad 'without zckpt-step.pt: another run'
+# its scale of fp16 is in scaler.pt, of runs in fp16 alone
+[ -s f16-trainer/checkpoint-3/scaler.pt ] && [ ! -e w1-trainer/checkpoint-3/scaler.pt ] && good || bad 'scaler.pt'
+rm -rf a b && train a 2 1 "$fp16" --resume f16-native
+for without in zckpt-step.pt scaler.pt; do
+	rm f16-trainer/checkpoint-3/$without
+	train b 2 1 "$fp16" --resume f16-trainer/checkpoint-3 || bad "fp16 without $without"
+	cmp -s a.log b.log
+	[ $? = $([ $without = scaler.pt ] && echo 1 || echo 0) ] && good || bad "fp16 without $without: the scale"
+done
 
 # ---- damage
 # refused WORDS TEXT...: the folder 'torn' cannot be resumed, and the text is said

@@ -10,7 +10,8 @@ For each case (a model of the fixtures, a schedule, weight decay, micro-batches)
   2. The Trainer trains, saves checkpoint-3 and makes three more steps.  ztrain resumes the folder at
      several numbers of ranks and stages and must have the Trainer's losses.  `zckpt reshard` makes a
      step of each other form of it, and of each the folder again, with the same bits.
-  3. Folders of other optimizers (Adafactor, SGD, AMSGrad), of frozen parameters, without config.json
+  3. The same with the scale of a GradScaler, in scaler.pt.
+  4. Folders of other optimizers (Adafactor, SGD, AMSGrad), of frozen parameters, without config.json
      and of another model are refused, or read, by name.
 
 The last line is `N passed, N failed, N skipped`.
@@ -301,10 +302,72 @@ def refuses(a, c):
     return "%d folders refused" % (n + 3)
 
 
+def scaled(a, c, out, init=2.0 ** 10, begin=None):
+    """A Trainer with a GradScaler, as fp16=True gives it on a GPU; 'begin' gets its state there."""
+    class Begin(TrainerCallback):
+        def on_step_begin(self, args, state, control, **_):
+            if begin is not None and not begin:
+                begin.update(t.accelerator.scaler.state_dict())
+    t = trainer(a, c, out, max_grad_norm=0.0)
+    t.accelerator.scaler = torch.amp.GradScaler("cpu", init_scale=init, growth_interval=2)
+    t.add_callback(Begin())
+    return t
+
+
+def scales(a, c):
+    """The loss scale of fp16: scaler.pt, in both directions."""
+    out = os.path.join(a.work, "scaled")
+    scaled(a, c, out).train()
+    folder, last = (os.path.join(out, "checkpoint-%d" % n) for n in (SAVED, LAST))
+    saved = torch.load(os.path.join(folder, "scaler.pt"), weights_only=True)
+    # by way of other forms the Trainer has the same scale, and then the same bits
+    for form in ("native", "deepspeed", "torch-training"):
+        there, back, again = (os.path.join(a.work, form + x) for x in (".pt", ".back16", ".more"))
+        zckpt(a, "reshard", "-q", "--to", form, folder, there)
+        zckpt(a, "reshard", "-q", "--to", "trainer", there, back)
+        begin = {}
+        scaled(a, c, again, 7.0, begin).train(
+            resume_from_checkpoint=os.path.join(back, "checkpoint-%d" % SAVED))
+        if begin != saved:
+            raise Failed("by way of %s the Trainer begins with %s, want %s" % (form, begin, saved))
+        again = os.path.join(again, "checkpoint-%d" % LAST)
+        if same_folders(again, last) != 0:
+            raise Failed("by way of %s: other bits" % form)
+        if torch.load(os.path.join(again, "scaler.pt")) != torch.load(os.path.join(last, "scaler.pt")):
+            raise Failed("by way of %s: another scale at the end" % form)
+    # in ztrain, whose scale grows at the same steps, and what it saves in the Trainer
+    config = os.path.join(a.work, "z16.json")
+    with open(config, "w") as f:
+        json.dump({"train_batch_size": ROWS, "train_micro_batch_size_per_gpu": c[3],
+                   "fp16": {"enabled": True}}, f)
+    ours = os.path.join(a.work, "ours16")
+    r = run([a.ztrain, "--device", "cpu", "--model", model_of(a, c), "--config", config, "--data", a.data,
+             "--seq", str(a.tokens), "--steps", str(LAST), "--lr", repr(LR), "--weight-decay", repr(c[2]),
+             "--lr-scheduler", c[1], "--warmup-steps", str(WARMUP), "--resume", folder, "--exact",
+             "--save", ours, "--save-format", "trainer", "--save-every", "1"])
+    got = [float(x) for x in re.findall(r"^step .*  scale (\S+)", r.stdout, re.M)]
+    want, tracker = [], saved["_growth_tracker"]
+    scale = saved["scale"]
+    for _ in range(SAVED, LAST):
+        want.append(scale)
+        tracker += 1
+        if tracker == saved["growth_interval"]:
+            scale, tracker = scale * 2, 0
+    if r.returncode or got != want:
+        raise Failed("ztrain has scales %s, want %s: %s" % (got, want, (r.stdout + r.stderr)[-500:]))
+    begin = {}
+    scaled(a, c, os.path.join(a.work, "theirs16"), 7.0, begin).train(
+        resume_from_checkpoint=os.path.join(ours, "checkpoint-%d" % (LAST - 1)))
+    at = torch.load(os.path.join(ours, "checkpoint-%d" % (LAST - 1), "scaler.pt"), weights_only=True)
+    if begin != at or begin["scale"] != want[-1]:
+        raise Failed("the Trainer begins with %s, want %s and a scale of %g" % (begin, at, want[-1]))
+    return "scales of fp16 as GradScaler has them"
+
+
 def run_case(a, c):
     said = [loads(a, c), resumes(a, c)]
     if c is CASES[0]:
-        said.append(refuses(a, c))
+        said += [refuses(a, c), scales(a, c)]
     return "; ".join(said)
 
 
