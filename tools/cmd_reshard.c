@@ -17,6 +17,7 @@ static struct {
 	struct words drop_state;
 	uint64_t world, sub_group_size, ep, tp, pp;
 	int reset_optimizer, to, round_robin, with_states;
+	int is_to; /* --to was given */
 } want = { .round_robin = -1, .world = OPT_UNSET, .tp = OPT_UNSET,
 	   .pp = OPT_UNSET };
 
@@ -30,6 +31,7 @@ static int set_form(const struct opt_call *call, const struct opt *opt, const ch
 	(void)opt;
 	if (form >= 0) {
 		want.to = form;
+		want.is_to = 1;
 		return 0;
 	}
 	return opt_wrong(call, "--to: %s is not one of %s%s%s", out_name(text), FORMS,
@@ -70,8 +72,9 @@ static const struct opt own[] = {
 	{ "reset-optimizer", 0, OPT_FLAG, &want.reset_optimizer, NULL,
 	  "set moments and their step to zero; keep weights and masters", 0 },
 	{ "dtype", 0, OPT_TEXT, &want.dtype, "bf16|fp16|fp32",
-	  "of a torch file with model and optimizer: type of the run's weights; masters keep the "
-	  "file's. Of --to torch-training: type of the model (default: the masters')", OPT_RARE },
+	  "of a torch file with model and optimizer, or a Trainer's folder: type of the run's "
+	  "weights; masters keep the file's. Of --to torch-training: type of the model (default: "
+	  "the masters')", OPT_RARE },
 	{ "order", 0, OPT_TEXT, &cli_args.order, "FILE",
 	  "of such a file: list of its optimizer's parameters in the optimizer's order, if zckpt "
 	  "does not know it", OPT_RARE },
@@ -323,7 +326,7 @@ static int check_world(struct reshard *r)
 
 	ckpt_info_get(r->verb.ck, &info);
 	cli_say_step(r->verb.args, r->verb.ck);
-	if (!r->opts.world && !keeps_world())
+	if (!r->opts.world && !keeps_world() && (!want.is_to || !strcmp(info.format, "deepspeed")))
 		return cli_try(&cmd_reshard, cli_format("zckpt reshard --world 4%s",
 							reshard_words_from(r->verb.args, 0)),
 			       "%s has %" PRIu32 " rank%s; give another number of ranks, "

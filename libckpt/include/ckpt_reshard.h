@@ -68,10 +68,10 @@ struct ckpt_reshard_opts {
 	const char *layout;
 	uint32_t ep;	/* expert ranks of DeepSpeed's experts; 0 = as the source has them */
 	/*
-	 * Of a training file of torch, to CKPT_TO_DEEPSPEED: the type that the run has its weights
-	 * in, CKPT_BF16, CKPT_F16 or CKPT_F32; masters keep the file's elements.  0 = as the file
-	 * has them.  Of any step, to CKPT_TO_TORCH_TRAINING: that of the model's parameters; 0 =
-	 * that of its masters.
+	 * Of a training file of torch or a Trainer's folder, to CKPT_TO_DEEPSPEED: the type that
+	 * the run has its weights in, CKPT_BF16, CKPT_F16 or CKPT_F32; masters keep the file's
+	 * elements.  0 = as the file has them.  Of any step, to CKPT_TO_TORCH_TRAINING: that of
+	 * the model's parameters; 0 = that of its masters.
 	 */
 	int weight_dtype;
 };

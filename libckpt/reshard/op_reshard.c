@@ -54,6 +54,15 @@ static uint32_t world_of(const struct resharding *r)
 	return r->opts->world;
 }
 
+/* Then the weights beside them have the run's type. */
+static bool has_masters(const struct ck_index *ix)
+{
+	for (uint32_t i = 0; i < ix->nstates; i++)
+		if (!strcmp(ix->state[i].name, "master"))
+			return true;
+	return false;
+}
+
 static int check_source(struct resharding *r, struct ckpt_err *err)
 {
 	int rc = stop_on_findings(r, err);
@@ -67,11 +76,11 @@ static int check_source(struct resharding *r, struct ckpt_err *err)
 			       "DeepSpeed, of FSDP or a native one, or a training file of torch",
 			       r->ck->ix.format);
 	if (r->opts->weight_dtype && r->opts->to != CKPT_TO_TORCH_TRAINING &&
-	    (!r->driver->has_subtrees || r->opts->to))
+	    (!r->driver->has_untyped_steps || has_masters(&r->ck->ix) || r->opts->to))
 		return ck_fail(err, CKPT_E_USAGE, r->ck->ix.path, CKPT_NO_OFFSET,
-			       "a type of weights applies to a training file of torch that becomes "
-			       "a DeepSpeed step, and to one that is written; other steps keep "
-			       "their types");
+			       "a type of weights applies to a training file of torch and to a "
+			       "Trainer's folder that become a DeepSpeed step, and to a training "
+			       "file that is written; other steps keep their types");
 	rc = ck_step_check_world(world_of(r), err);
 	if (!rc)
 		rc = ck_step_check_tag(r->opts->tag ? r->opts->tag :

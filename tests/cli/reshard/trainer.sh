@@ -32,6 +32,13 @@ rm -r without checkpoint-3
 # moments anew
 rm -rf there && zckpt reshard -q --to trainer --reset-optimizer $T/llama/ckpt there && zckpt inspect there | grep 'group\|step' &&
 	zckpt diff $T/llama/ckpt there | tail -n 2
+# the loss scale of fp16 is in scaler.pt: without zckpt-step.pt it is found there
+zckpt reshard -q --to deepspeed --dtype fp16 $T/llama/ckpt half && zckpt reshard -q --to trainer half half-trainer && ls half-trainer/*
+rm half-trainer/*/zckpt-step.pt && zckpt reshard -q --to deepspeed --dtype fp16 half-trainer again && ls again/* &&
+	zckpt inspect --json again | grep '"loss_scale'
+# a file that is not a GradScaler's is left out; types apply where the source has none
+cp half-trainer/*/scheduler.pt half-trainer/*/scaler.pt && zckpt reshard -q --to deepspeed half-trainer other && ls -d other
+zckpt reshard -q --to deepspeed --world 4 --dtype bf16 again no
 # refused
 zckpt reshard -q --to trainer $D/ds0.19.8-z2-bf16-w2/ckpt no
 zckpt reshard -q --to trainer $D/ds0.19.8-z3-bf16-w3-reversed/ckpt no
