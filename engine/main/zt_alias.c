@@ -198,11 +198,14 @@ static int take_flag(const struct reading *r)
 	return 0;
 }
 
+/* The words in 'give' have '_'. */
 static int take_fixed(const struct reading *r)
 {
 	char word[64];
 
 	snprintf(word, sizeof(word), " %.60s ", r->value ? r->value : "");
+	for (char *p = word; *p; p++)
+		*p = *p == '-' ? '_' : *p;
 	return r->value && strstr(r->s->give, word) ? 0 : refuse(r, r->s->else_);
 }
 

@@ -15,6 +15,11 @@ static const char *const devices[] = { "auto", "cpu", "cuda", NULL };
 static const char *const reductions[] = { "nccl", "tree", NULL };
 static const char *const recipes[] = { "off", "tensorwise", "tensorwise_with_gw_hp",
 					 "tensorwise_fast", NULL };
+static const char *const schedules[] = {	/* as en_sched_init_transformers() has them */
+	"linear", "cosine", "cosine_with_restarts", "cosine_with_min_lr", "polynomial", "constant",
+	"constant_with_warmup", "inverse_sqrt", "warmup_stable_decay", "wsd",
+	"reduce_lr_on_plateau", NULL,
+};
 static const char *const overflows[] = { "units", "deepspeed", NULL };
 static const char *const losses[] = { "micro", "tokens", NULL };
 static const char *const kinds[] = { "u16", "u32", "jsonl", "safetensors", NULL };
@@ -50,7 +55,7 @@ const struct opt zt_args_run[] = {
 		"warm-up of the schedule (0); below 1: a fraction of --steps"),
 	ZT_ONE_OF("precision", "P", args.precision, EN_FP32, precisions,
 		  "fp32, bf16 or fp16, if --config does not say"),
-	ZT_TEXT("lr-scheduler", "TYPE", args.scheduler,
+	ZT_ONE_NAME("lr-scheduler", "TYPE", args.scheduler, schedules,
 		"a schedule of transformers (linear, cosine, wsd, reduce_lr_on_plateau, ...), if "
 		"--config has none"),
 	ZT_TEXT("lr-scheduler-args", "JSON", args.scheduler_args,

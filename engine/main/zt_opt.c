@@ -51,22 +51,47 @@ int zt_set_real(const struct opt_call *call, const struct opt *opt, const char *
 	return zt_wrong_value(call, opt, text, what);
 }
 
-int zt_set_choice(const struct opt_call *call, const struct opt *opt, const char *text)
+/* The number of the word among those that the option has, or -1 after saying which these are. */
+static int find_choice(const struct opt_call *call, const struct opt *opt, const char *text)
 {
 	const struct opt_own *own = opt->to;
-	char what[128] = "expected ";
+	const char *near = opt_nearest(text, own->choice);
+	char what[320] = "expected ";
 	size_t n = strlen(what);
 
 	for (int i = 0; own->choice[i]; i++) {
-		if (!strcmp(own->choice[i], text)) {
-			*(int *)own->to = (int)own->least + i;
-			return 0;
-		}
+		if (opt_is_name(own->choice[i], text))
+			return i;
 		n += (size_t)snprintf(what + n, sizeof(what) - n, "%s%s",
 				      !i ? "" : own->choice[i + 1] ? ", " : " or ",
 				      own->choice[i]);
 	}
-	return zt_wrong_value(call, opt, text, what);
+	if (near && n < sizeof(what))
+		snprintf(what + n, sizeof(what) - n, "; did you mean %s?", near);
+	zt_wrong_value(call, opt, text, what);
+	return -1;
+}
+
+int zt_set_choice(const struct opt_call *call, const struct opt *opt, const char *text)
+{
+	const struct opt_own *own = opt->to;
+	const int i = find_choice(call, opt, text);
+
+	if (i < 0)
+		return 2;
+	*(int *)own->to = (int)own->least + i;
+	return 0;
+}
+
+int zt_set_name(const struct opt_call *call, const struct opt *opt, const char *text)
+{
+	const struct opt_own *own = opt->to;
+	const int i = find_choice(call, opt, text);
+
+	if (i < 0)
+		return 2;
+	*(const char **)own->to = own->choice[i];
+	return 0;
 }
 
 uint64_t zt_size(const char *text)

@@ -21,7 +21,10 @@
 /* A double from 0 on, to 'to_' where that is not 0. */
 #define ZT_REAL(name_, arg, field, to_, text) \
 	ZT_OWN(name_, arg, text, .set = zt_set_real, .to = &(field), .most = to_)
-/* An int: the first of 'names' is number 'from'. */
+/* A const char *: the one of 'names' that opt_is_name() says the word is. */
+#define ZT_ONE_NAME(name_, arg, field, names, text) \
+	ZT_OWN(name_, arg, text, .set = zt_set_name, .to = &(field), .choice = names)
+/* An int: the first of 'names', compared in the same way, is number 'from'. */
 #define ZT_ONE_OF(name_, arg, field, from, names, text) \
 	ZT_OWN(name_, arg, text, .set = zt_set_choice, .to = &(field), .least = from, \
 	       .choice = names)
@@ -32,6 +35,7 @@
 int zt_set_whole(const struct opt_call *call, const struct opt *opt, const char *text);
 int zt_set_real(const struct opt_call *call, const struct opt *opt, const char *text);
 int zt_set_choice(const struct opt_call *call, const struct opt *opt, const char *text);
+int zt_set_name(const struct opt_call *call, const struct opt *opt, const char *text);
 int zt_set_size(const struct opt_call *call, const struct opt *opt, const char *text);
 
 /* opt_call.wrong, where 'arg' is the name of the call, "ztrain bench".  Returns 2. */

@@ -17,7 +17,18 @@ static const struct en_lora usual = { .r = 8, .alpha = 8, .targets = DEFAULT };
 
 /* ---- targets ---- */
 
-/* A module's name, or the end of its path. */
+/* 'text' is the word; in an option '-' and '_' are the same. */
+static bool is_word(const char *text, size_t n, const char *word, bool is_option)
+{
+	size_t i = 0;
+
+	while (i < n && word[i] && (text[i] == word[i] || (is_option &&
+	       strchr("-_", text[i]) && strchr("-_", word[i]))))
+		i++;
+	return i == n && !word[i];
+}
+
+/* A module's name, or the end of its path.  'where' NULL: in the option. */
 static int add_target(const char *name, size_t n, unsigned *targets, const char *where,
 		      struct ckpt_err *err)
 {
@@ -27,21 +38,18 @@ static int add_target(const char *name, size_t n, unsigned *targets, const char 
 			n -= i + 1;
 			break;
 		}
-	if (n == 10 && !strncmp(name, "all-linear", n)) {
+	if (is_word(name, n, "all-linear", !where)) {
 		*targets |= ALL;
 		return 0;
 	}
-	for (uint32_t i = 0; i < EN_LINEARS; i++) {
-		const char *known = en_linear_name((enum en_linear)i);
-
-		if (strlen(known) == n && !strncmp(known, name, n)) {
+	for (uint32_t i = 0; i < EN_LINEARS; i++)
+		if (is_word(name, n, en_linear_name((enum en_linear)i), !where)) {
 			*targets |= 1u << i;
 			return 0;
 		}
-	}
-	return en_model_fail(err, CKPT_E_UNSUPPORTED, where, "no adapter for a module %.*s; "
-			     "expected q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, "
-			     "down_proj or all-linear", (int)n, name);
+	return en_model_fail(err, CKPT_E_UNSUPPORTED, where ? where : "--lora",
+			     "no adapter for a module %.*s; expected q_proj, k_proj, v_proj, "
+			     "o_proj, gate_proj, up_proj, down_proj or all-linear", (int)n, name);
 }
 
 static int add_targets(const char *text, size_t n, unsigned *targets, struct ckpt_err *err)
@@ -53,7 +61,7 @@ static int add_targets(const char *text, size_t n, unsigned *targets, struct ckp
 
 		while (at + len < n && text[at + len] != '+')
 			len++;
-		rc = add_target(text + at, len, targets, "--lora", err);
+		rc = add_target(text + at, len, targets, NULL, err);
 		at += len + 1;
 	}
 	return rc;

@@ -20,14 +20,25 @@ static int bad(struct ckpt_err *err, const char *text, const char *what)
 	return ck_fail(err, CKPT_E_USAGE, NULL, CKPT_NO_OFFSET, "adapters \"%s\": %s", text, what);
 }
 
+/* '-' and '_' are the same. */
+static bool is_word(const char *text, size_t n, const char *word)
+{
+	size_t i = 0;
+
+	while (i < n && word[i] && (text[i] == word[i] ||
+	       (strchr("-_", text[i]) && strchr("-_", word[i]))))
+		i++;
+	return i == n && !word[i];
+}
+
 static bool add_target(const char *name, size_t n, unsigned *targets)
 {
-	if (n == strlen("all-linear") && !strncmp(name, "all-linear", n)) {
+	if (is_word(name, n, "all-linear")) {
 		*targets = (1u << TARGETS) - 1;
 		return true;
 	}
 	for (unsigned i = 0; i < TARGETS; i++)
-		if (strlen(names[i]) == n && !strncmp(names[i], name, n)) {
+		if (is_word(name, n, names[i])) {
 			*targets |= 1u << i;
 			return true;
 		}

@@ -352,6 +352,12 @@ static void texts_are_read(void **state)
 	assert_string_equal(text, "r=8,alpha=8,target=q_proj+v_proj");
 	assert_int_equal(en_lora_parse("target=all-linear,dropout=0.0", &l, NULL), 0);
 	assert_int_equal(l.targets, 0x7f);
+	assert_int_equal(en_lora_parse("target=all_linear", &l, NULL), 0);
+	assert_int_equal(l.targets, (1u << EN_LINEARS) - 1);
+	assert_int_equal(en_lora_parse("target=mlp.up-proj", &l, NULL), 0);
+	assert_int_equal(l.targets, 1u << EN_LINEAR_UP);
+	assert_int_equal(en_lora_parse("target=q_pro", &l, NULL), -CKPT_E_UNSUPPORTED);
+	assert_int_equal(en_lora_parse("target=q_projs", &l, NULL), -CKPT_E_UNSUPPORTED);
 	assert_int_equal(en_lora_parse("r=0", &l, &err), -CKPT_E_USAGE);
 	assert_int_equal(en_lora_parse("alpha=x", &l, NULL), -CKPT_E_USAGE);
 	assert_int_equal(en_lora_parse("q_proj", &l, NULL), -CKPT_E_USAGE);

@@ -9,6 +9,7 @@
 #   schedule  options that the schedule of the file leaves without effect are refused
 #   bare      no file, and a file without the keys, have the same defaults
 #   yaml      accelerate's file: the same, and num_processes
+#   words     '-' and '_' are the same in a value that is a word
 #   names     an option of the Trainer is refused with the name of ours
 #   commands  a command that ztrain lacks is answered with the one that was meant, as a command that runs
 #   first     what a first command line gets wrong, with the next step
@@ -158,6 +159,45 @@ json bare.json 1 '' '' ''
 run bare bare.json --steps 2 || bad 'a file that says the micro-batch'
 logged none "$ztrain" --model "$models/qwen3_tied" --seq 16 --exact --steps 2 || bad 'no file'
 diff none.log bare.log > said && good || bad 'defaults without a file are those with one'
+
+# ---- words
+# spelled OPTION OURS TYPED OPTION...: both words make the same run
+spelled() {
+	local opt=$1 ours=$2 typed=$3
+	shift 3
+	run ref plain.json "$opt" "$ours" --steps 3 "$@" || bad "$opt $ours"
+	run got plain.json "$opt" "$typed" --steps 3 "$@" || bad "$opt $typed"
+	{ [ -s ref.log ] && diff ref.log got.log > said; } && good || bad "$opt $typed is $ours"
+}
+decay='{"num_decay_steps": 1}'
+json plain.json 1 '' '"lr": 1e-3' ''
+spelled --lr-scheduler warmup_stable_decay warmup-stable-decay --lr-scheduler-args "$decay"
+spelled --lr-scheduler constant_with_warmup constant-with_warmup --warmup-steps 2
+spelled --lora r=2,target=all-linear r=2,target=all_linear
+spelled --lora r=2,target=q_proj+up_proj r=2,target=q-proj+up-proj
+spelled --optim adamw_torch adamw-torch
+run s plain.json --fp8 tensorwise-with-gw-hp --steps 1
+grep -qF 'run on GPUs' said && good || bad '--fp8 tensorwise-with-gw-hp is a recipe'
+run s plain.json --lr-scheduler reduce-lr-on-plateau --steps 1
+grep -qF 'reduce_lr_on_plateau needs evaluations' said && good || bad 'reduce-lr-on-plateau is a schedule'
+run s plain.json --lr-scheduler cosin --steps 1
+refused 'a word that is near' s '--lr-scheduler cosin: expected linear, cosine, ' 'did you mean cosine?'
+# The schedules of the option are those that the engine has.
+"$ztrain" __complete --lr-scheduler '' | sed 1d > schedules
+[ "$(wc -l < schedules)" = 11 ] && good || bad 'schedules that the shell completes'
+while read -r type; do
+	run s plain.json --lr-scheduler "$type" --lr-scheduler-args "$decay" --steps 1
+	grep -qF 'unknown schedule' said && bad "the schedule $type" || good
+done < schedules
+"$zckpt" plan qwen2.5-7b -n 1 --lora r=2,target=all-linear > want 2>&1 || bad 'zckpt plan --lora'
+"$zckpt" plan qwen2.5-7b -n 1 --lora r=2,target=all_linear > said 2>&1
+diff want said > diff && good || bad 'zckpt plan: all_linear is all-linear'
+"$zckpt" plan qwen2.5-7b -n 1 --engine ztrain --dtype bf16 --fp8 tensorwise-fast > said 2>&1 && good || bad 'zckpt plan --fp8 tensorwise-fast'
+# A file has the words of its own program.
+mkdir peft
+echo '{"peft_type": "LORA", "r": 2, "target_modules": "all_linear"}' > peft/adapter_config.json
+run s plain.json --lora-from peft --steps 1
+refused 'all_linear in a file of PEFT' s 'no adapter for a module all_linear'
 
 # ---- yaml
 yaml() { printf 'compute_environment: LOCAL_MACHINE\ndistributed_type: DEEPSPEED\n%s\n' "$1" > a.yaml; }

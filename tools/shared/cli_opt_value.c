@@ -131,15 +131,16 @@ static int count_parse(const char *text, uint64_t *n_out)
 	return n > INT32_MAX ? -1 : 0;
 }
 
-/* The index of 'word' in "a|b|c", or -1. */
+/* The index of 'word', as opt_is_name() compares, in "a|b|c", or -1. */
 static int choice_parse(const char *choices, const char *word)
 {
-	size_t n = strlen(word);
-
 	for (int i = 0; *choices; i++) {
 		size_t m = strcspn(choices, "|");
+		char *choice = cli_format("%.*s", (int)m, choices);
+		const int is = opt_is_name(choice, word);
 
-		if (m == n && !strncmp(choices, word, n))
+		cli_free(choice);
+		if (is)
 			return i;
 		choices += m + (choices[m] == '|');
 	}
