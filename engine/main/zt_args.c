@@ -153,8 +153,12 @@ static int check(struct zt_args *a, const char *rest)
 		what = "--allow-other-model needs --resume";
 	else if (a->new_data && !a->resume)
 		what = "--new-data needs --resume";
-	else if ((a->synthetic || a->synthetic_rows) && a->data)
-		what = "--synthetic and --data exclude each other";
+	else if (a->synthetic && a->data)
+		what = "--synthetic trains on synthetic tokens, --data on those of a file: remove "
+		       "--synthetic to train on the file, or --data";
+	else if (a->synthetic_rows && a->data)
+		what = "--synthetic-rows counts rows of synthetic tokens, --data trains on those "
+		       "of a file: remove --synthetic-rows to train on the file, or --data";
 	else if (a->epochs <= 0)
 		what = "--epochs: expected a number above 0";
 	else if (!isnan(a->epochs) && a->steps < 0 && !a->data && !a->synthetic_rows)

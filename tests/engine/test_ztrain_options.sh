@@ -351,6 +351,11 @@ grep -q 'rejects it too' said && bad 'DeepSpeed does not reject it at once' || g
 # The screen comes before the error where both go to one file.
 [ "$(grep -n '^config ' said | cut -d: -f1)" = 1 ] && tail -n 1 said | grep -q '^ztrain: text.json' && good || bad 'the order of the screen and the error'
 
+# Two sources of tokens: by the option that was typed.
+ends 2 '--synthetic trains on synthetic tokens, --data on those of a file: remove --synthetic to' --model m --data d --synthetic
+ends 2 'remove --synthetic-rows to train on the file, or --data' --model m --synthetic-rows 4 --data d
+grep -qF -- '--synthetic ' said && bad 'an option is named that was not typed' || good
+
 # Controls of the command line and of the environment never reach the terminal as they are.
 evil=$(printf '\033[2J')
 CUDA_VISIBLE_DEVICES=$evil "$ztrain" --check-launch > said 2>&1
