@@ -131,6 +131,15 @@ struct en_checkpointer_check {
 	struct en_differ *differ;
 };
 
+/*
+ * What the caller says of a file of torch whose optimizer numbers its parameters: as in struct
+ * ckpt_open_opts.
+ */
+struct en_owners {
+	const char *order;
+	const char *const *frozen, *const *buffers;
+};
+
 /* Where a run begins, and whose state it fills. */
 struct en_resume {
 	const struct en_model *model;
@@ -145,6 +154,7 @@ struct en_resume {
 	uint64_t seed;			/* of adapters */
 	const char *adapter;		/* a folder of PEFT's that they begin with; or NULL */
 	const char *weights;		/* of frozen parameters that a step lacks; or NULL */
+	struct en_owners owners;	/* all NULL: 'from' says it itself */
 };
 
 /*

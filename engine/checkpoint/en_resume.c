@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "engine/checkpoint/en_checkpointer.h"
+#include "engine/checkpoint/en_owners.h"
 #include "libckpt/base/ck_buf.h"
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
@@ -227,19 +228,6 @@ static int refuse_errors(const struct ckpt *ck, struct ckpt_err *err)
 	return 0;
 }
 
-/* Weights alone would begin a run anew, and the call asks for one that continues. */
-static int refuse_left_out(const struct ckpt *ck, const char *from, struct ckpt_err *err)
-{
-	const char *key, *value;
-
-	for (uint64_t i = 0; !ckpt_fact_get(ck, i, &key, &value, NULL); i++)
-		if (!strcmp(key, "states_left_out"))
-			return ck_fail(err, CKPT_E_UNSUPPORTED, from, CKPT_NO_OFFSET,
-				       "the optimizer's states cannot be given to parameters: %s",
-				       value);
-	return 0;
-}
-
 /* amsgrad divides by the greatest exp_avg_sq so far, which ztrain's AdamW does not keep. */
 static int refuse_amsgrad(const struct ckpt *ck, const char *from, struct ckpt_err *err)
 {
@@ -335,7 +323,10 @@ static int read_weights(const struct en_resume *r, const struct ckpt *ck,
 static int load(const struct en_resume *r, const char *tag, struct en_loaded *out,
 		struct ckpt_err *err)
 {
-	const struct ckpt_open_opts oo = { .size = sizeof(oo), .tag = tag };
+	const struct ckpt_open_opts oo = {
+		.size = sizeof(oo), .tag = tag, .order_path = r->owners.order,
+		.frozen = r->owners.frozen, .buffers = r->owners.buffers,
+	};
 	struct ckpt_load_checks *checks = NULL;
 	struct ckpt_load_checked checked;
 	struct ckpt *ck;
@@ -343,12 +334,12 @@ static int load(const struct en_resume *r, const char *tag, struct en_loaded *ou
 
 	memset(out, 0, sizeof(*out));
 	if (rc)
-		return rc;
+		return en_owners_failed(&r->owners, rc, err);
 	out->resumed = has_moments(ck);
 	rc = as_damage(refuse_errors(ck, err), err);
 	if (!rc)
 		rc = out->resumed ? refuse_amsgrad(ck, r->from, err) :
-				    refuse_left_out(ck, r->from, err);
+				    en_owners_check(ck, r->from, err);
 	if (!rc)
 		rc = as_damage(ckpt_load_checks_new(ck, &checks, err), err);
 	if (!rc)

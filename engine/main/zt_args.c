@@ -149,6 +149,10 @@ static int check(struct zt_args *a, const char *rest)
 		what = "--exclude-frozen needs --save";
 	else if (a->no_frozen && !a->freeze.n && !a->lora && !a->lora_from)
 		what = "--exclude-frozen needs frozen parameters: --freeze, --lora or --lora-from";
+	else if ((a->resume_order || a->resume_frozen.n || a->resume_buffer.n) &&
+		 (!a->resume || !strcmp(a->resume, "auto")))
+		what = "--resume-order, --resume-frozen and --resume-buffer need --resume FILE, a "
+		       "file of torch.save";
 	else if (a->other_model && !a->resume)
 		what = "--allow-other-model needs --resume";
 	else if (a->new_data && !a->resume)

@@ -53,6 +53,8 @@ struct zt_args {
 	int fp8;		/* enum en_cuda_fp8_recipe */
 	/* Saves. */
 	const char *save, *resume;
+	const char *resume_order;	/* of a file of torch's: struct en_owners; or NULL */
+	struct words resume_frozen, resume_buffer;
 	int new_data;		/* other than the step's */
 	int other_model;	/* of a step that was trained by another config.json */
 	int save_to;		/* CKPT_TO_* */

@@ -168,6 +168,14 @@ const struct opt zt_args_run[] = {
 		"resume from the step that 'latest' names in --save (auto) or in DIR; if it is "
 		"damaged, from the newest complete step; or from a file of torch.save with model "
 		"and optimizer"),
+	ZT_TEXT("resume-order", "FILE", args.resume_order,
+		"of a file of torch.save: list of its optimizer's parameters in the optimizer's "
+		"order, if the file does not say it"),
+	{ .kind = OPT_COMMAS, .name = "resume-frozen", .value = "PATTERN",
+	  .to = &args.resume_frozen, .help = "of such a file: parameters that its optimizer does "
+	  "not have" },
+	{ .kind = OPT_COMMAS, .name = "resume-buffer", .value = "PATTERN",
+	  .to = &args.resume_buffer, .help = "of such a file: tensors that are no parameters" },
 	ZT_FLAG("overwrite-steps", args.overwrite,
 		"allow replacing steps of another run in --save; without it the run does not "
 		"start"),
@@ -299,7 +307,7 @@ static const char *const rare[] = {
 	"drop-last", "deal", "save-buffer", "save-threads", "sync", "grace", "overwrite-steps",
 	"allow-other-model", "exclude-frozen", "lora-from", "max-shard-size", "merge", "color",
 	"counters", "exact", "check-launch", "local_rank", "synthetic-rows", "print-every",
-	"peak-tflops", "warmup", NULL,
+	"peak-tflops", "warmup", "resume-order", "resume-frozen", "resume-buffer", NULL,
 };
 
 const struct opt zt_args_talk[] = {

@@ -296,6 +296,10 @@ struct en_run_opts zt_run_opts(struct zt_program *p)
 		.new_data = a->new_data,
 		.weights = has_weights(a->model) ? a->model : NULL, .adapter = a->lora_from,
 		.no_frozen = a->no_frozen,
+		.owners = {
+			a->resume_order, a->resume_frozen.n ? a->resume_frozen.list : NULL,
+			a->resume_buffer.n ? a->resume_buffer.list : NULL,
+		},
 		.find = &p->find, .found = a->save || a->resume ? &p->found : NULL,
 		.export = p->export.dir ? &p->export : NULL, .on_start = zt_tell_beginning,
 		.on_step = zt_tell_step, .callback_arg = p,

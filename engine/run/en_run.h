@@ -109,6 +109,7 @@ struct en_run_opts {
 	unsigned unsaid;	/* EN_HAS_*: values that neither an option nor the file states */
 	const char *weights;	/* of frozen parameters that a step lacks: the model's folder; or
 				 * NULL */
+	struct en_owners owners;	/* of states in 'from' */
 	const char *adapter;	/* a folder of PEFT's that adapters begin with; or NULL */
 	bool no_frozen;		/* steps are saved without frozen parameters */
 	bool other_model;	/* a step of another config.json is taken */

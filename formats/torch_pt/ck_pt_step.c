@@ -331,16 +331,21 @@ static int make_optimizer(struct ck_pt_read *r, const struct ck_index *ix, struc
 	return 0;
 }
 
-static int make_values(struct ck_pt_read *r, const struct ck_index *ix, struct ck_values *out,
+static int make_values(struct ck_pt_read *r, const struct ck_index *ix,
+		       const struct ckpt_limits *limits, struct ck_values *out,
 		       struct ckpt_err *err)
 {
+	const struct ck_input in = {
+		.limits = *limits, .order_path = ix->order_path, .frozen = ix->frozen,
+		.buffers = ix->buffers,
+	};
 	struct ck_val *d = ck_val_new_dict(&r->arena);
 	const struct ck_val *grad;
 	const char *key;
 	int rc = ck_pt_training_choose(r->pt, NULL, NULL, &r->t, err);
 
 	if (!rc)
-		rc = ck_pt_owners_find(r->pt, &r->t, ix, NULL, &r->arena, &r->owners, err);
+		rc = ck_pt_owners_find(r->pt, &r->t, ix, &in, &r->arena, &r->owners, err);
 	if (!rc && r->owners.n && !r->owners.why)
 		rc = make_optimizer(r, ix, out, err);
 	if (rc)
@@ -369,7 +374,7 @@ int ck_pt_values(const struct ck_index *ix, const struct ckpt_limits *limits, ui
 	out->own = r;
 	rc = ck_pt_open(ix->source[0].src, limits, 0, NULL, &r->pt, err);
 	if (!rc)
-		rc = make_values(r, ix, out, err);
+		rc = make_values(r, ix, limits, out, err);
 	rc = ck_arena_why(&r->arena, rc, ix->path, err);
 	if (rc) {
 		close_values(out);

@@ -334,8 +334,8 @@ struct ckpt_open_opts {
 	 * Of a training file of torch (docs/formats/torch.md), whose optimizer numbers its
 	 * parameters: a file with their names in the optimizer's order, group after group, one a
 	 * line; shell patterns of tensors that it does not have, frozen parameters and buffers,
-	 * each list with NULL at its end.  NULL = nothing is known.  The states in the index, and
-	 * the steps made of them, follow it; ckpt_values_open() does not.
+	 * each list with NULL at its end.  NULL = nothing is known.  The states in the index, the
+	 * steps made of them, and ckpt_values_open() follow it.
 	 * CKPT_E_MISMATCH if the file contradicts it, CKPT_E_USAGE if it has no such states.
 	 */
 	const char *order_path;

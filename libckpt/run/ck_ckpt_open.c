@@ -147,6 +147,9 @@ int ck_ckpt_open(const struct ck_formats *formats, const char *const *paths, siz
 			in.kept = NULL;
 		rc = ck_format_open(&in, &ck->ix, &ck->findings, err);
 		ck->driver = in.driver;
+		ck->ix.order_path = ck->order_path;
+		ck->ix.frozen = ck->frozen;
+		ck->ix.buffers = ck->buffers;
 	}
 	if (!rc)
 		rc = ck_overlay_check(ck, err);

@@ -179,6 +179,9 @@ struct ck_index {
 	/* config.json that its names were made with, and --vocab (0 = not given); or NULL. */
 	const char *model_config;
 	uint64_t vocab_size;
+	/* What the caller says of an optimizer that numbers its parameters (ck_input); or NULL. */
+	const char *order_path;
+	const char *const *frozen, *const *buffers;
 	int32_t stage;			/* -1 */
 	bool weights_name_states;	/* whose a state is was found out by weights' bytes */
 	uint32_t world;

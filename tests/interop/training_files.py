@@ -11,7 +11,8 @@ without dimensions, bf16 weights, other keys). For each file:
      other forms; convert --to torch-training of all of them has the file's bits
   3. torch loads that file into a new net and AdamW, and the next step equals, bit for bit
   4. stock DeepSpeed resumes the ZeRO step: masters, moments and counts are the file's
-  5. ztrain resumes a file of transformers at 1 and 2 ranks, stages 0 to 3; its losses are torch's
+  5. ztrain resumes a file of transformers at 1 and 2 ranks, stages 0 to 3; its losses are torch's. So
+     are those of a file whose optimizer has the parameters backward, with --resume-order
 Files whose states cannot be given to parameters, and damaged ones, are refused.
 """
 import argparse
@@ -601,6 +602,41 @@ def ztrain_resumes(zckpt, ztrain, fixtures, work):
         assert o.param_groups[0]["weight_decay"] == 0.1 and float(o.state[q]["step"]) == 6
 
 
+def ztrain_resumes_ordered(ztrain, fixtures, work):
+    folder, ids, rows, net, _ = llama(fixtures, work, "rows.jsonl")
+    named = list(net.named_parameters())[::-1]
+    opt = torch.optim.AdamW([p for _, p in named], lr=1e-3, betas=(0.9, 0.95), weight_decay=0.1)
+    path, order = os.path.join(work, "backward-hf.pth"), os.path.join(work, "order")
+    with open(order, "w") as f:
+        f.writelines(n + "\n" for n, _ in named)
+    losses = []
+    for s in range(6):
+        x = ids[8 * s:8 * s + 8]
+        loss = net(input_ids=x, labels=x).loss
+        loss.backward()
+        nn.utils.clip_grad_norm_(net.parameters(), 1.0)
+        opt.step()
+        opt.zero_grad()
+        losses.append(loss.item())
+        if s == 2:
+            torch.save({"model": net.state_dict(), "optimizer": opt.state_dict()}, path)
+    cfg = os.path.join(work, "ordered.json")
+    with open(cfg, "w") as f:
+        json.dump({"train_batch_size": 8, "train_micro_batch_size_per_gpu": 4,
+                   "gradient_clipping": 1.0, "zero_optimization": {"stage": 3},
+                   "optimizer": {"type": "AdamW", "params": {
+                       "lr": 1e-3, "betas": [0.9, 0.95], "weight_decay": 0.1}}}, f)
+    log = os.path.join(work, "ordered.jsonl")
+    words = [os.path.join(HERE, "..", "lib", "run", "mpirun"), "-n", 2, ztrain, "--model", folder,
+             "--config", cfg, "--data", rows, "--resume", path, "--steps", 6, "--log", log]
+    run(*words, fails="--resume-order FILE")
+    run(*words, "--resume-order", order)
+    got = [r["loss"] for r in map(json.loads, open(log)) if "loss" in r and "step" in r]
+    assert len(got) == 3, got
+    for a, b in zip(got, losses[3:]):
+        assert abs(a - b) < 2e-5, (got, losses)
+
+
 def ztrain_resumes_fp16(zckpt, ztrain, fixtures, work):
     """In fp16 with the scale of GradScaler, from a file in fp32 and from one saved in fp16."""
     folder, ids, rows, net, opt = llama(fixtures, work, "rows16.jsonl")
@@ -701,6 +737,7 @@ def main():
     if o.ztrain and os.access(o.ztrain, os.X_OK) and \
             os.path.isdir(os.path.join(o.fixtures or "", "model")):
         cases.append(("ztrain", ztrain_resumes, o.zckpt, o.ztrain, o.fixtures, o.work))
+        cases.append(("ztrain by order", ztrain_resumes_ordered, o.ztrain, o.fixtures, o.work))
         cases.append(("ztrain in fp16", ztrain_resumes_fp16, o.zckpt, o.ztrain, o.fixtures,
                       o.work))
     for c in cases:
