@@ -27,8 +27,8 @@ static int find_config(struct zt_program *p, const char *tag, struct ckpt_err *e
 	}
 	err->code = CKPT_E_NOTFOUND;
 	snprintf(err->where, sizeof(err->where), "%.300s", of);
-	snprintf(err->msg, sizeof(err->msg), "%s", access(of, F_OK) ? "no such file or folder" :
-		 "no config.json in it: give the model's folder by --model");
+	snprintf(err->msg, sizeof(err->msg), "no config.json in it: give the model's folder by "
+		 "--model");
 	return -CKPT_E_NOTFOUND;
 }
 

@@ -57,6 +57,10 @@ int zt_choose_threads(struct zt_program *p, struct ckpt_err *err);
 /* As the program is set up. */
 struct en_run_opts zt_run_opts(struct zt_program *p);
 
+/* zt_paths.c */
+/* A path of the call is missing, or a folder for a file: CKPT_E_NOTFOUND, CKPT_E_USAGE. */
+int zt_check_paths(const struct zt_program *p, struct ckpt_err *err);
+
 /* zt_eval.c */
 int zt_eval(struct zt_program *p, struct ckpt_err *err);
 

@@ -154,13 +154,14 @@ static bool is_hub_name(const char *name)
 }
 
 /* The path is missing: what is probably meant. */
-static int no_model(const char *path, bool is_dir, struct ckpt_err *err)
+static int no_model(const char *path, bool is_dir, bool trains, struct ckpt_err *err)
 {
 	err->code = CKPT_E_NOTFOUND;
 	snprintf(err->where, sizeof(err->where), "--model %.280s", path);
 	if (is_dir)
-		snprintf(err->msg, sizeof(err->msg), "no config.json in this folder; a step that "
-			 "ztrain saved is resumed with --resume");
+		snprintf(err->msg, sizeof(err->msg), "no config.json in this folder; %s", trains ?
+			 "a step that ztrain saved is resumed with --resume" :
+			 "expected a Hugging Face folder or a config.json");
 	else if (is_hub_name(path))
 		snprintf(err->msg, sizeof(err->msg), "no such file or folder; to download a model "
 			 "of the hub: hf download %.120s --local-dir DIR", path);
@@ -186,7 +187,7 @@ int zt_open_model(struct zt_program *p, struct ckpt_err *err)
 	}
 	rc = en_model_config_read(path, &config, err);
 	if (rc == -CKPT_E_NOTFOUND)
-		return no_model(model, is_dir, err);
+		return no_model(model, is_dir, p->args.call == ZT_RUN, err);
 	return rc ? rc : zt_adapt_model(p, &config, err);
 }
 
@@ -386,6 +387,8 @@ static int everything(struct zt_program *p, struct ckpt_err *err)
 		rc = join_ranks(p, err);
 	if (!rc && p->args.check_launch)
 		return zt_launch_tell(p, err);
+	if (!rc)
+		rc = zt_check_paths(p, err);
 	if (!rc)
 		rc = zt_launch_device(p, err);
 	if (!rc && p->args.call == ZT_BENCH)

@@ -351,6 +351,30 @@ grep -q 'rejects it too' said && bad 'DeepSpeed does not reject it at once' || g
 # The screen comes before the error where both go to one file.
 [ "$(grep -n '^config ' said | cut -d: -f1)" = 1 ] && tail -n 1 said | grep -q '^ztrain: text.json' && good || bad 'the order of the screen and the error'
 
+# A path that is missing or of another kind, by its option, before anything is read.
+mkdir -p runs/global_step2
+for path in '--config nowhere' '--data nowhere' '--data nowhere.jsonl' '--eval nowhere.bin' '--resume nowhere' \
+	'--lora-from nowhere'; do
+	# shellcheck disable=SC2086
+	ends 1 "ztrain: $path: no such file or folder; expected " --model "$models/qwen3_tied" $path
+done
+for path in '--config bare' '--data bare' '--log bare'; do
+	# shellcheck disable=SC2086
+	ends 1 "ztrain: $path: this is a folder; expected " --model "$models/qwen3_tied" $path
+done
+for path in '--save t.txt' '--export t.txt' '--lora-from t.txt'; do
+	# shellcheck disable=SC2086
+	ends 1 "ztrain: $path: this is a file; expected " --model "$models/qwen3_tied" $path
+done
+ends 1 '--log no/log.jsonl: the folder of this file is missing' --model "$models/qwen3_tied" --log no/log.jsonl
+ends 0 'step 1/1' --model "$models/qwen3_tied" --seq 16 --steps 1 --save new --log new/log.jsonl
+ends 1 '--resume runs/global_step9: no such file or folder; zckpt ls runs lists the steps in it' \
+	--model "$models/qwen3_tied" --resume runs/global_step9
+ends 1 'ztrain: runs/global_step9: no such file or folder; zckpt ls runs lists' eval runs/global_step9 --data t.txt
+ends 1 '--data bare: this is a folder' eval "$models/qwen3_tied" --data bare
+ends 1 '--trace no/trace: the folder of this file is missing' bench --model "$models/qwen3_tied" --trace no/trace
+ends 1 '--model bare: no config.json in this folder; expected a Hugging Face folder' bench --model bare
+
 # Two sources of tokens: by the option that was typed.
 ends 2 '--synthetic trains on synthetic tokens, --data on those of a file: remove --synthetic to' --model m --data d --synthetic
 ends 2 'remove --synthetic-rows to train on the file, or --data' --model m --synthetic-rows 4 --data d

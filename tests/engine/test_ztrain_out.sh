@@ -100,7 +100,7 @@ must 'a resumed run, with weights in its folder' \
 one=("$ztrain" --model "$models/qwen3_tied" --steps 1 --quiet)
 refused 1 'export to another folder' "${one[@]}" --export "$models/qwen3_tied/"
 touch file
-refused 1 'not a folder' "${one[@]}" --export file
+refused 1 'this is a file; expected a folder' "${one[@]}" --export file
 refused 1 'expected a size' "${one[@]}" --export hf --max-shard-size 5XB
 refused 2 'fp32, bf16 or fp16' "${one[@]}" --export hf --export-dtype int8
 refused 2 '--export' "${one[@]}" --export-dtype bf16
