@@ -79,6 +79,18 @@ int en_differ_model(struct en_differ *d, const struct en_run_facts *now,
 	return 0;
 }
 
+/* What to change in the call, so that it resumes. */
+static void say_trained(const char *key, const char *was, const char *is, char out[400])
+{
+	if (was && !strcmp(key, "lora"))
+		snprintf(out, 400, "give --lora %.300s", was);
+	else if (was)
+		snprintf(out, 400, "give --freeze with each pattern of the step");
+	else
+		snprintf(out, 400, "remove --%s%s", key, is && !strcmp(key, "lora") ?
+			 " (or --lora-from)" : "");
+}
+
 int en_differ_trained(const struct en_run_facts *now, const struct en_run_facts *before,
 		      const char *where, struct ckpt_err *err)
 {
@@ -87,13 +99,15 @@ int en_differ_trained(const struct en_run_facts *now, const struct en_run_facts 
 	for (size_t i = 0; before && i < CK_ARRAY_LEN(keys); i++) {
 		const char *is = en_run_facts_find(now, keys[i]);
 		const char *was = en_run_facts_find(before, keys[i]);
+		char give[400];
 
-		if (strcmp(is ? is : "", was ? was : "") != 0)
-			return ck_fail(err, CKPT_E_MISMATCH, where, CKPT_NO_OFFSET,
-				       "--%s: the step was trained with %s, this run has %s; "
-				       "resume with the step's, or begin a new run with its "
-				       "weights (zckpt convert)",
-				       keys[i], was ? was : "none", is ? is : "none");
+		if (!strcmp(is ? is : "", was ? was : ""))
+			continue;
+		say_trained(keys[i], was, is, give);
+		return ck_fail(err, CKPT_E_MISMATCH, where, CKPT_NO_OFFSET,
+			       "--%s: the step was trained with %s, this run has %s; %s to resume "
+			       "it, or begin a new run with its weights (zckpt convert)",
+			       keys[i], was ? was : "none", is ? is : "none", give);
 	}
 	return 0;
 }

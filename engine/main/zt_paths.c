@@ -1,4 +1,4 @@
-/* zt_paths.c -- paths of the call, before anything is read: by the options that they were given to. */
+/* zt_paths.c -- paths of the call, before anything is read: by the options that have them. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>

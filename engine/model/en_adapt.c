@@ -111,7 +111,8 @@ static int set_key(struct en_lora *l, const char *text, size_t key, const char *
 			return bad(err, text, key + 1 + n, "expected 0 or a number below 1");
 		l->dropout = v;
 	} else {
-		return bad(err, text, key, "expected r, alpha, dropout, target or rslora");
+		return bad(err, text, key, "unknown key; expected r, alpha, dropout, target or "
+			   "rslora");
 	}
 	return 0;
 }

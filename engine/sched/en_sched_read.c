@@ -145,6 +145,7 @@ struct reader {
 	struct ck_json doc;
 	struct en_sched *s;
 	const char *type;
+	bool is_option;		/* of transformers: 'doc' is --lr-scheduler-args */
 	struct ckpt_err *err;
 };
 
@@ -280,7 +281,9 @@ static int take_default(const struct reader *r, const struct param *p)
 
 	if (isnan(p->def))
 		return ck_fail(r->err, CKPT_E_USAGE, EN_SCHED_WHERE, CKPT_NO_OFFSET,
-			       "%s: %s is missing and has no default", r->type, p->key);
+			       "%s: %s is missing and has no default%s%s%s", r->type, p->key,
+			       r->is_option ? "; give --lr-scheduler-args '{\"" : "",
+			       r->is_option ? p->key : "", r->is_option ? "\": N}'" : "");
 	if (p->how == RATE) {
 		/* Before 0.18 an absent maximum was not the optimizer's rate. */
 		set_rates(r, p, p->def == OWN_RATE && r->s->ds_minor < 18 ? 0.001 : p->def);
@@ -348,7 +351,10 @@ static int read_params(struct en_sched *s, const struct type *t, const char *par
 		       struct ckpt_err *err)
 {
 	const char *text = params ? params : "{}";
-	struct reader r = { .s = s, .type = en_sched_name(t->kind), .err = err };
+	struct reader r = {
+		.s = s, .type = en_sched_name(t->kind), .is_option = t->kind >= EN_SCHED_CONSTANT,
+		.err = err,
+	};
 	int rc = en_json_parse(&r.doc, text, strlen(text), MAX_PARAM_NODES, EN_SCHED_WHERE, err);
 
 	if (!rc)

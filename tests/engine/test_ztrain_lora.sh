@@ -157,7 +157,7 @@ refused() {
 rm -rf base
 train base qwen25 fp32 1 0 --steps 1 --lora r=4,alpha=8 || bad 'a run with adapters'
 again() { refused "$1" "$2" --model "$models/qwen25" --steps 2 --resume base "${@:3}"; }
-again 'without adapters' '--lora: the step was trained with r=4,alpha=8,target=q_proj+v_proj, this run has none'
+again 'without adapters' '--lora: the step was trained with r=4,alpha=8,target=q_proj+v_proj, this run has none; give --lora r=4,alpha=8,target=q_proj+v_proj to resume it'
 "$zckpt" convert -q base all.safetensors > said 2>&1 || bad convert
 refused 'weights of a run with adapters' 'an adapter of rank 4; train it with --lora r=4' \
 	--model "$models/qwen25" --steps 2 --resume all.safetensors
@@ -188,7 +188,7 @@ for run in base both; do
 		grep -q '^eval loss' said && good || bad "ztrain eval of the run $run"
 done
 again 'another rank' 'this run has r=2,alpha=8,target=q_proj+v_proj' --lora r=2,alpha=8
-again 'more is frozen' '--freeze: the step was trained with none, this run has *embed*' --lora r=4,alpha=8 --freeze '*embed*'
+again 'more is frozen' '--freeze: the step was trained with none, this run has *embed*; remove --freeze to resume it' --lora r=4,alpha=8 --freeze '*embed*'
 refused 'nothing is left' 'leaves nothing to train: all' --model "$models/qwen25" --freeze '*'
 refused 'no such name' '--freeze *embet* matches none of the' --model "$models/qwen25" --freeze '*embet*'
 refused 'a tied head' 'lm_head.weight is tied to model.embed_tokens.weight' --model "$models/qwen3_tied" --freeze lm_head.weight

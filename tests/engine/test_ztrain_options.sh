@@ -375,6 +375,10 @@ ends 1 '--data bare: this is a folder' eval "$models/qwen3_tied" --data bare
 ends 1 '--trace no/trace: the folder of this file is missing' bench --model "$models/qwen3_tied" --trace no/trace
 ends 1 '--model bare: no config.json in this folder; expected a Hugging Face folder' bench --model bare
 
+ends 1 'num_decay_steps is missing and has no default; give --lr-scheduler-args '"'"'{"num_decay_steps": N}'"'" \
+	--model "$models/qwen3_tied" --lr-scheduler wsd
+ends 1 '--lora: alhpa: unknown key; expected r, alpha, dropout, target or rslora' --model "$models/qwen3_tied" --lora alhpa=3
+
 # Two sources of tokens: by the option that was typed.
 ends 2 '--synthetic trains on synthetic tokens, --data on those of a file: remove --synthetic to' --model m --data d --synthetic
 ends 2 'remove --synthetic-rows to train on the file, or --data' --model m --synthetic-rows 4 --data d
