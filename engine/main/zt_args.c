@@ -7,6 +7,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "engine/comm/en_comm_mpi.h"
 #include "engine/data/en_data.h"
@@ -77,12 +78,30 @@ static const char *check_buffer(struct zt_args *a)
 		       "--save-buffer: expected full, or a size of 4 MiB or more (512MB, 8GiB)";
 }
 
+/* A word that no option has taken: what it probably is. */
+static void say_rest(const struct zt_args *a, const char *rest, const char *call)
+{
+	const char *before = strcmp(call, "ztrain") ? "" : ", --data or --resume";
+
+	if (!strcmp(call, "ztrain") && zt_is_command(rest))
+		zt_say_error("ztrain: ", "%s: a command is the first word: ztrain %s ...", rest,
+			     rest);
+	else if (a->lora && strchr(rest, '=') && *rest != '/')
+		zt_say_error("ztrain: ", "unknown argument: %s; keys of --lora are one word, with "
+			     "commas: --lora %s,%s", rest, a->lora, rest);
+	else if (!access(rest, F_OK))
+		zt_say_error("ztrain: ", "unknown argument: %s is a path; its option comes before "
+			     "it: --model%s (see %s --help)", rest, before, call);
+	else
+		zt_say_error("ztrain: ", "unknown argument: %s (see %s --help)", rest, call);
+}
+
 static int check_bench(const struct zt_args *a, const char *rest)
 {
 	const char *what = NULL;
 
 	if (rest)
-		zt_say_error("ztrain: ", "unknown argument: %s (see ztrain bench --help)", rest);
+		say_rest(a, rest, "ztrain bench");
 	else if (!a->model)
 		what = "--model is required: a folder with config.json (see ztrain bench --help)";
 	else if (a->recompute && a->keep_all)
@@ -110,8 +129,8 @@ static int check_eval(struct zt_args *a, const struct words *rest)
 
 	a->eval_of = a->resume = rest->n ? rest->list[0] : NULL;
 	if (rest->n > 1)
-		zt_say_error("ztrain: ", "unknown argument: %s (see ztrain eval --help)",
-			     rest->list[1]);
+		zt_say_error("ztrain: ", "%s and %s: one step or model at a time (see ztrain eval "
+			     "--help)", rest->list[0], rest->list[1]);
 	else if (!a->eval_of)
 		what = "a step, a folder of steps or a model is required (see ztrain eval --help)";
 	else if (!a->data)
@@ -126,11 +145,8 @@ static int check(struct zt_args *a, const char *rest)
 {
 	const char *what = NULL;
 
-	if (rest && zt_is_command(rest))
-		zt_say_error("ztrain: ", "%s: a command is the first word: ztrain %s ...", rest,
-			     rest);
-	else if (rest)
-		zt_say_error("ztrain: ", "unknown argument: %s (see ztrain --help)", rest);
+	if (rest)
+		say_rest(a, rest, "ztrain");
 	else if (!a->model && !a->check_launch)
 		what = "--model is required: a Hugging Face folder, or a config.json (see ztrain "
 		       "--help)";
@@ -173,10 +189,15 @@ static int check(struct zt_args *a, const char *rest)
 		what = "--drop-last means --tail drop: give one of --drop-last and --tail";
 	else if (a->scheduler_args && !a->scheduler)
 		what = "--lr-scheduler-args needs --lr-scheduler";
+	else if (a->keep_best && !a->eval_every)
+		what = "--keep-best needs evaluations: --eval-every N, of --eval FILE or of the "
+		       "last rows of --data (--eval-rows N)";
+	else if (a->patience && !a->eval_every)
+		what = "--patience needs evaluations: --eval-every N, of --eval FILE or of the "
+		       "last rows of --data (--eval-rows N)";
 	else if (a->eval_every && !a->eval && !a->eval_rows)
-		what = "--eval-every needs rows to evaluate: --eval-rows N or --eval FILE";
-	else if ((a->keep_best || a->patience) && !a->eval_every)
-		what = "--keep-best and --patience need evaluations: --eval-every N";
+		what = "--eval-every needs rows to evaluate: --eval FILE, or --eval-rows N, the "
+		       "last rows of --data";
 	else if (a->scheduler && !strcmp(a->scheduler, "reduce_lr_on_plateau") && !a->eval_every)
 		what = "--lr-scheduler reduce_lr_on_plateau needs evaluations: --eval-every N";
 	else if (a->keep_best && !a->save)
@@ -218,12 +239,22 @@ const struct opt *const *zt_args_tables(enum zt_call call)
 	return tables;
 }
 
-bool zt_args_has(const char *name)
+static bool is_in(const struct opt *row, const char *name)
 {
-	for (const struct opt *row = zt_args_run; row->kind; row++)
+	for (; row->kind; row++)
 		if (row->name && opt_is_name(name, row->name))
 			return true;
 	return false;
+}
+
+bool zt_args_has(const char *name)
+{
+	return is_in(zt_args_run, name);
+}
+
+bool zt_args_is_own(enum zt_call call, const char *name)
+{
+	return is_in(calls[call].own, name) && !zt_args_has(name);
 }
 
 /* The table with OPT_RARE where it belongs. */

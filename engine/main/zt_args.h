@@ -99,5 +99,7 @@ int zt_args_parse(int argc, char **argv, struct zt_args *out);
 const struct opt *const *zt_args_tables(enum zt_call call);
 /* Whether a run has that option. */
 bool zt_args_has(const char *name);
+/* Whether that call has it, and a run does not. */
+bool zt_args_is_own(enum zt_call call, const char *name);
 
 #endif

@@ -78,9 +78,20 @@ static const char *find(const char *name, int bench)
 	return NULL;
 }
 
+/* An option that other calls alone have: the clause names these. */
+static const char *of_others(const char *name)
+{
+	const bool bench = zt_args_is_own(ZT_BENCH, name), eval = zt_args_is_own(ZT_EVAL, name);
+
+	return bench && eval ? "it is one of `ztrain bench` and `ztrain eval`" :
+	       bench ? "it is one of `ztrain bench`" : eval ? "it is one of `ztrain eval`" : NULL;
+}
+
 const char *zt_meant(const char *name)
 {
-	return find(name, 0);
+	const char *give = find(name, 0);
+
+	return give ? give : of_others(name);
 }
 
 /* An option of a run that the call lacks: 'why'. */
@@ -90,7 +101,7 @@ static const char *not_here(const char *name, const char *why)
 
 	if (!give && (find(name, 0) || zt_args_has(name) || zt_alias_has(name)))
 		give = why;
-	return give;
+	return give ? give : of_others(name);
 }
 
 const char *zt_meant_bench(const char *name)

@@ -216,7 +216,7 @@ train --data rows.jsonl --eval-rows 2 --eval-every 1 --lr-scheduler reduce_lr_on
 has_text 'a plateau has no warm-up' '--warmup-steps 2 has no effect with --lr-scheduler reduce_lr_on_plateau'
 
 train --steps 2 --keep-best; [ $? = 2 ] && good || bad 'no evaluations: status'
-has_text 'no evaluations' '--keep-best and --patience need evaluations: --eval-every N'
+has_text 'no evaluations' '--keep-best needs evaluations: --eval-every N'
 train --steps 2 --data rows.jsonl --eval-rows 2 --eval-every 1 --keep-best; [ $? = 2 ] && good || bad 'no folder: status'
 has_text 'no folder' '--keep-best needs --save'
 # Steps of another run stay, whatever the limit is.

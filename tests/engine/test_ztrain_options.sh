@@ -375,6 +375,21 @@ ends 1 '--data bare: this is a folder' eval "$models/qwen3_tied" --data bare
 ends 1 '--trace no/trace: the folder of this file is missing' bench --model "$models/qwen3_tied" --trace no/trace
 ends 1 '--model bare: no config.json in this folder; expected a Hugging Face folder' bench --model bare
 
+# An option of another call, and a word that no option took.
+ends 2 'there is no option --json; it is one of `ztrain bench` and `ztrain eval`' --model m --json
+ends 2 'there is no option --table; it is one of `ztrain bench`' --model m --table
+ends 2 'there is no option --stages; it is one of `ztrain bench`' eval m --data d --stages 1
+ends 2 'there is no option --eval-rows; a benchmark trains on' bench --model m --eval-rows 2
+ends 2 'unknown argument: target=q_proj; keys of --lora are one word, with commas: --lora r=8,target=q_proj' \
+	--model m --lora r=8 target=q_proj
+ends 2 'unknown argument: t.txt is a path; its option comes before it: --model, --data or --resume (see ztrain --help)' --steps 3 t.txt
+ends 2 'unknown argument: bare is a path; its option comes before it: --model (see ztrain bench --help)' bench bare
+ends 2 'unknown argument: x (see ztrain bench --help)' bench x
+ends 2 'runs and bare: one step or model at a time' eval runs bare --data d
+# What evaluations need is said at once.
+ends 2 '--keep-best needs evaluations: --eval-every N, of --eval FILE or of the last rows of --data' --model m --keep-best
+ends 2 '--patience needs evaluations: --eval-every N, of --eval FILE or of' --model m --patience 2
+ends 2 '--eval-every needs rows to evaluate: --eval FILE, or --eval-rows N' --model m --eval-every 2
 ends 1 'num_decay_steps is missing and has no default; give --lr-scheduler-args '"'"'{"num_decay_steps": N}'"'" \
 	--model "$models/qwen3_tied" --lr-scheduler wsd
 ends 1 '--lora: alhpa: unknown key; expected r, alpha, dropout, target or rslora' --model "$models/qwen3_tied" --lora alhpa=3
