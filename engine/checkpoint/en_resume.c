@@ -288,6 +288,17 @@ static int read_beside(const struct en_resume *r, const char *path,
 	return rc;
 }
 
+/* A parameter without moments in a step that has some: what it may be. */
+static int without_moments(int rc, struct ckpt_err *err)
+{
+	const size_t n = err ? strlen(err->msg) : 0;
+
+	if (rc && err && strstr(err->msg, "no state \"exp_avg"))
+		snprintf(err->msg + n, sizeof(err->msg) - n, "; if the run that saved it did not "
+			 "train it, give --freeze with its name");
+	return rc;
+}
+
 static int read_step(const struct en_resume *r, const struct ckpt *ck,
 		     struct ckpt_load_checks *checks, uint64_t *bytes_out, struct ckpt_err *err)
 {
@@ -356,7 +367,7 @@ static int load(const struct en_resume *r, const char *tag, struct en_loaded *ou
 		rc = en_differ_trained(r->check->now, out->made.n ? &out->made : NULL, r->from,
 				       err);
 	if (!rc && out->resumed)
-		rc = read_step(r, ck, checks, &out->bytes, err);
+		rc = without_moments(read_step(r, ck, checks, &out->bytes, err), err);
 	else if (!rc)
 		rc = read_weights(r, ck, checks, err);
 	if (!rc)

@@ -140,6 +140,18 @@ static int check_eval(struct zt_args *a, const struct words *rest)
 	return what || rest->n > 1 ? 2 : 0;
 }
 
+/* The first of the options of saves that is given, as a sentence; or NULL. */
+static const char *needs_save(const struct zt_args *a)
+{
+	static const char folder[] = "the folder of the steps";
+	const char *option = a->save_every ? "--save-every" : a->save_most ? "--save-total-limit" :
+			     a->save_to >= 0 ? "--save-format" : a->save_buffer ? "--save-buffer" :
+			     a->save_threads ? "--save-threads" :
+			     a->overwrite ? "--overwrite-steps" : a->grace_s ? "--grace" : NULL;
+
+	return option ? cli_format("%s needs --save DIR, %s", option, folder) : NULL;
+}
+
 /* What options say together. */
 static int check(struct zt_args *a, const char *rest)
 {
@@ -206,10 +218,8 @@ static int check(struct zt_args *a, const char *rest)
 		what = "--export-dtype and --max-shard-size need --export";
 	else if (a->eval_rows && !a->data && !a->eval && !a->synthetic_rows)
 		what = "--eval-rows needs --data, whose last rows it holds out";
-	else if ((a->save_every || a->save_most || a->save_to >= 0 || a->grace_s ||
-		  a->save_buffer || a->save_threads || a->overwrite) && !a->save)
-		what = "--save-every, --save-total-limit, --save-format, --save-buffer, "
-		       "--save-threads, --overwrite-steps and --grace need --save";
+	else if (!a->save && needs_save(a))
+		what = needs_save(a);
 	else if (a->sync != CKPT_SYNC_DATA && !a->save && !a->export)
 		what = "--sync needs --save or --export";
 	else

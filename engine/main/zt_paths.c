@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "engine/main/zt_program.h"
 
@@ -92,6 +93,43 @@ static enum wanted rows_of(const struct zt_args *a, const char *path)
 	return a->data_kind || (dot && !strcmp(dot, ".safetensors")) ? EITHER_THERE : FILE_THERE;
 }
 
+/* ---- a folder of PEFT's, which is neither a model nor a step ---- */
+
+static bool has(const char *dir, const char *name)
+{
+	char path[ZT_PATH];
+
+	snprintf(path, sizeof(path), "%s/%s", dir, name);
+	return !access(path, F_OK);
+}
+
+static bool is_adapter(const char *dir)
+{
+	return dir && (has(dir, "adapter_model.safetensors") || has(dir, "adapter_model.bin")) &&
+	       !has(dir, "config.json") && !has(dir, "model.safetensors") &&
+	       !has(dir, "trainer_state.json") && !has(dir, "optimizer.pt") && !has(dir, "latest");
+}
+
+static int refuse_adapter(const struct zt_args *a, struct ckpt_err *err)
+{
+	const bool is_model = is_adapter(a->model), is_eval = a->call == ZT_EVAL;
+	const char *dir = is_model ? a->model : a->resume;
+
+	if (!is_model && !is_adapter(a->resume))
+		return 0;
+	err->code = CKPT_E_USAGE;
+	snprintf(err->where, sizeof(err->where), "%s%.280s", is_model ? "--model " :
+		 is_eval ? "" : "--resume ", dir);
+	if (is_eval && !is_model)
+		snprintf(err->msg, sizeof(err->msg), "an adapter of PEFT; give the model that it "
+			 "was trained for: ztrain eval MODEL --lora-from %.200s", dir);
+	else
+		snprintf(err->msg, sizeof(err->msg), "an adapter of PEFT%s; give the model that "
+			 "it was trained for by --model, and --lora-from %.200s", is_model ? "" :
+			 ", without moments to resume", dir);
+	return -CKPT_E_USAGE;
+}
+
 int zt_check_paths(const struct zt_program *p, struct ckpt_err *err)
 {
 	const struct zt_args *a = &p->args;
@@ -120,5 +158,5 @@ int zt_check_paths(const struct zt_program *p, struct ckpt_err *err)
 
 	for (size_t i = 0; !rc && i < sizeof(paths) / sizeof(paths[0]); i++)
 		rc = paths[i].path ? check(&paths[i], !p->comm->rank, err) : 0;
-	return rc;
+	return rc ? rc : refuse_adapter(a, err);
 }

@@ -58,7 +58,7 @@ int zt_choose_threads(struct zt_program *p, struct ckpt_err *err);
 struct en_run_opts zt_run_opts(struct zt_program *p);
 
 /* zt_paths.c */
-/* A path of the call is missing, or a folder for a file: CKPT_E_NOTFOUND, CKPT_E_USAGE. */
+/* A path of the call is missing, or another thing than it takes: CKPT_E_NOTFOUND, CKPT_E_USAGE. */
 int zt_check_paths(const struct zt_program *p, struct ckpt_err *err);
 
 /* zt_eval.c */

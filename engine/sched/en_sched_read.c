@@ -7,6 +7,7 @@
  */
 #include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "engine/base/en_json.h"
@@ -303,6 +304,15 @@ static bool is_absent(const struct reader *r, const struct param *p, uint64_t to
 		(p->def < 0 || r->s->kind == EN_SCHED_INVERSE_SQRT));
 }
 
+static void list_names(const struct param *p, char *out, size_t room)
+{
+	size_t n = (size_t)snprintf(out, room, "%s", p->key ? "" : "none");
+
+	for (; p->key; p++)
+		if (p->how != IGNORED && n < room)
+			n += (size_t)snprintf(out + n, room - n, "%s%s", n ? ", " : "", p->key);
+}
+
 static int check_keys(const struct reader *r, const struct param *param)
 {
 	uint64_t at = 1;
@@ -312,10 +322,14 @@ static int check_keys(const struct reader *r, const struct param *param)
 
 		while (p->key && strcmp(p->key, r->doc.tok[at].str))
 			p++;
-		if (!p->key)
+		if (!p->key) {
+			char has[400];
+
+			list_names(param, has, sizeof(has));
 			return ck_fail(r->err, CKPT_E_USAGE, EN_SCHED_WHERE, CKPT_NO_OFFSET,
-				       "%s has no parameter '%.100s'", r->type,
-				       r->doc.tok[at].str);
+				       "%s has no parameter '%.100s'; it has %s", r->type,
+				       r->doc.tok[at].str, has);
+		}
 		at = r->doc.tok[at + 1].next;
 	}
 	return 0;
@@ -359,6 +373,8 @@ static int read_params(struct en_sched *s, const struct type *t, const char *par
 
 	if (!rc)
 		rc = take_all(&r, t->param);
+	if (rc && err && r.is_option)
+		snprintf(err->where, sizeof(err->where), "--lr-scheduler-args");
 	ck_json_release(&r.doc);
 	return rc;
 }

@@ -194,6 +194,14 @@ refused 'no such name' '--freeze *embet* matches none of the' --model "$models/q
 refused 'a tied head' 'lm_head.weight is tied to model.embed_tokens.weight' --model "$models/qwen3_tied" --freeze lm_head.weight
 refused 'dropout of all' 'dropout=1: expected 0 or a number below 1' --model "$models/qwen25" --lora r=4,dropout=1
 refused 'a module that has none' 'no adapter for a module lm_head' --model "$models/qwen25" --lora target=lm_head
+# PEFT's folder is neither a model nor a step.
+"$ztrain" --model "$models/qwen25" --seq 8 --steps 1 --lora r=4 --export peft > said 2>&1 || bad 'an adapter for the calls that follow'
+refused 'an adapter as a model' '--model peft: an adapter of PEFT; give the model that it was trained for by --model' --model peft
+refused 'an adapter as a step' '--resume peft: an adapter of PEFT, without moments to resume; give' --model "$models/qwen25" --resume peft
+"$ztrain" eval peft --data "$models/../train/data.safetensors" > said 2>&1 && bad 'an adapter is evaluated alone'
+has_text 'an adapter alone' 'ztrain: peft: an adapter of PEFT;' 'ztrain eval MODEL --lora-from peft'
+"$ztrain" eval "$models/qwen25" --lora-from peft --data "$models/../train/data.safetensors" > said 2>&1 &&
+	grep -q '^eval loss' said && good || bad 'the call that is printed'
 rm -rf base
 train base qwen25 bf16 1 0 --steps 1 --lora r=4 --exclude-frozen || bad 'a run that excludes'
 refused 'no weights beside' 'was saved without frozen parameters (--exclude-frozen)' \

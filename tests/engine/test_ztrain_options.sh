@@ -392,6 +392,15 @@ ends 2 '--patience needs evaluations: --eval-every N, of --eval FILE or of' --mo
 ends 2 '--eval-every needs rows to evaluate: --eval FILE, or --eval-rows N' --model m --eval-every 2
 ends 1 'num_decay_steps is missing and has no default; give --lr-scheduler-args '"'"'{"num_decay_steps": N}'"'" \
 	--model "$models/qwen3_tied" --lr-scheduler wsd
+ends 1 "--lr-scheduler-args: cosine has no parameter 'num_cycle'; it has num_cycles" \
+	--model "$models/qwen3_tied" --lr-scheduler cosine --lr-scheduler-args '{"num_cycle": 2}'
+ends 1 "linear has no parameter 'power'; it has none" \
+	--model "$models/qwen3_tied" --lr-scheduler linear --lr-scheduler-args '{"power": 2}'
+ends 1 '--lr-scheduler-args: JSON: ' --model "$models/qwen3_tied" --lr-scheduler cosine --lr-scheduler-args cycles=2
+for option in '--save-every 3' '--save-format dcp' '--save-format deepspeed' '--grace 3' --overwrite-steps; do
+	# shellcheck disable=SC2086
+	ends 2 "ztrain: ${option%% *} needs --save DIR" --model m $option
+done
 ends 1 '--lora: alhpa: unknown key; expected r, alpha, dropout, target or rslora' --model "$models/qwen3_tied" --lora alhpa=3
 
 # Two sources of tokens: by the option that was typed.

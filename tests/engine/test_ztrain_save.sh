@@ -157,6 +157,6 @@ done
 for wrong in '--save-buffer 8MB' '--save-every 1' '--save-format native' '--grace 30'; do
 	# shellcheck disable=SC2086	# two words
 	train 1 0 $wrong
-	[ $? = 2 ] && grep -q 'need --save' said && good || bad "$wrong alone"
+	[ $? = 2 ] && grep -q 'needs --save' said && good || bad "$wrong alone"
 done
 finish

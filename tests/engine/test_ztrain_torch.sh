@@ -102,6 +102,8 @@ cmp got.log want.log && good || bad '--resume-order: other losses'
 refuses 'a list of too many' long 'the list has 35 names and the optimizer 34 parameters' --resume-order all
 refuses 'a pattern of nothing' none 'matches none of the 36 tensors (--resume-frozen)' --resume-frozen 'mlp.*'
 refuses 'a pattern of too much' many '(--resume-frozen or --resume-buffer excludes too many?)' --resume-frozen '*.mlp.*'
+refuses 'another matrix is frozen' other 'up_proj.weight: the tensor has no state "exp_avg"; it has weight; if the run' \
+	--resume-frozen model.layers.0.mlp.up_proj.weight
 refuses 'a list that is missing' missing 'nowhere' --resume-order nowhere
 train step 1 0 --freeze "$gate" --resume frozen --resume-frozen "$gate" && bad 'a step takes --resume-frozen'
 cp step.said said
