@@ -163,6 +163,8 @@ int zt_data_open(struct zt_program *p, struct ckpt_err *err)
 		return open_eval(p, err);
 	if (split)
 		rc = en_data_split(info.rows, (uint64_t)a->eval_rows, &train, err);
+	if (rc)
+		snprintf(err->where, sizeof(err->where), "--eval-rows");
 	if (!rc)
 		rc = en_data_init(&p->data, p->source, 0, train, &order, err);
 	if (!rc && (a->eval || split))

@@ -1,4 +1,5 @@
 /* zt_paths.c -- paths of the call, before anything is read: by the options that have them. */
+#include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -27,7 +28,7 @@ static int wrong(const struct path *p, enum ckpt_code code, const char *what, st
 {
 	err->code = code;
 	snprintf(err->where, sizeof(err->where), "%s%s%.280s", p->option, *p->option ? " " : "",
-		 p->path);
+		 *p->path ? p->path : "''");
 	snprintf(err->msg, sizeof(err->msg), "%.300s; expected %s", what, p->is);
 	return -(int)code;
 }
@@ -62,12 +63,26 @@ static bool has_folder(const char *path)
 	return !stat(parent, &st) && S_ISDIR(st.st_mode);
 }
 
+static bool is_empty(const char *dir)
+{
+	DIR *d = opendir(dir);
+	size_t n = 0;
+
+	while (d && n < 3 && readdir(d))	/* "." and ".." */
+		n++;
+	if (d)
+		closedir(d);
+	return d && n < 3;
+}
+
 /* What is made need not be on the hosts of other ranks: rank 0 makes it. */
 static int check(const struct path *p, bool is_first, struct ckpt_err *err)
 {
 	const bool is_new = p->wanted >= FOLDER_OR_NEW;
 	struct stat st;
 
+	if (!*p->path)
+		return wrong(p, CKPT_E_USAGE, "an empty text (an unset variable?)", err);
 	if (is_new && !is_first)
 		return 0;
 	if (stat(p->path, &st)) {
@@ -82,6 +97,8 @@ static int check(const struct path *p, bool is_first, struct ckpt_err *err)
 		return wrong(p, CKPT_E_USAGE, "this is a folder", err);
 	if (!S_ISDIR(st.st_mode) && (p->wanted == FOLDER_THERE || p->wanted == FOLDER_OR_NEW))
 		return wrong(p, CKPT_E_USAGE, "this is a file", err);
+	if (S_ISDIR(st.st_mode) && p->wanted == EITHER_THERE && is_empty(p->path))
+		return wrong(p, CKPT_E_NOTFOUND, "this folder is empty", err);
 	return 0;
 }
 
@@ -137,6 +154,8 @@ int zt_check_paths(const struct zt_program *p, struct ckpt_err *err)
 	const bool newest = a->resume && !strcmp(a->resume, "auto");
 	const bool is_eval = a->call == ZT_EVAL;
 	const struct path paths[] = {
+		{ "--model", a->model && !*a->model ? a->model : NULL, EITHER_THERE,
+		  "a Hugging Face folder or a config.json" },
 		{ "--config", a->config, FILE_THERE, "a DeepSpeed JSON or accelerate's YAML" },
 		{ "--data", a->data, rows_of(a, a->data), rows },
 		{ "--eval", a->eval, rows_of(a, a->eval), rows },

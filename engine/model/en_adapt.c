@@ -38,6 +38,9 @@ static int add_target(const char *name, size_t n, unsigned *targets, const char 
 			n -= i + 1;
 			break;
 		}
+	if (!n && !where)
+		return en_model_fail(err, CKPT_E_USAGE, "--lora", "target= has an empty name; "
+				     "expected target=q_proj+v_proj, or all-linear");
 	if (is_word(name, n, "all-linear", !where)) {
 		*targets |= ALL;
 		return 0;
@@ -137,6 +140,9 @@ int en_lora_parse(const char *text, struct en_lora *lora, struct ckpt_err *err)
 			l.rslora = true;
 		} else if (listing) {
 			rc = add_targets(p, n, &targets, err);
+		} else if (!n) {
+			rc = en_model_fail(err, CKPT_E_USAGE, "--lora", "%s: a comma without a "
+					   "key after it", text);
 		} else {
 			rc = bad(err, p, n, "expected r=N, alpha=A, dropout=P, "
 				 "target=NAME+NAME or rslora");

@@ -375,6 +375,17 @@ ends 1 '--data bare: this is a folder' eval "$models/qwen3_tied" --data bare
 ends 1 '--trace no/trace: the folder of this file is missing' bench --model "$models/qwen3_tied" --trace no/trace
 ends 1 '--model bare: no config.json in this folder; expected a Hugging Face folder' bench --model bare
 
+mkdir empty
+ends 1 '--resume empty: this folder is empty; expected auto (with --save), a step' --model "$models/qwen3_tied" --resume empty
+ends 1 'ztrain: empty: this folder is empty; expected a step' eval empty --data t.txt
+for option in --data --config --resume --save --log --lora-from; do
+	ends 1 "$option '': an empty text (an unset variable?); expected " --model "$models/qwen3_tied" $option ''
+done
+ends 1 "--model '': an empty text" --model ''
+ends 1 '--eval-rows: 100 evaluation rows to hold out, but the data has only 8 rows' --model "$models/qwen3_tied" --synthetic-rows 8 --eval-rows 100
+ends 1 '--lora: target= has an empty name; expected target=q_proj+v_proj' --model "$models/qwen3_tied" --lora r=2,target=
+ends 1 '--lora: r=2,,alpha=3: a comma without a key after it' --model "$models/qwen3_tied" --lora r=2,,alpha=3
+
 # An option of another call, and a word that no option took.
 ends 2 'there is no option --json; it is one of `ztrain bench` and `ztrain eval`' --model m --json
 ends 2 'there is no option --table; it is one of `ztrain bench`' --model m --table
