@@ -330,8 +330,9 @@ static int check_world(struct reshard *r)
 		return cli_try(&cmd_reshard, cli_format("zckpt reshard --world 4%s",
 							reshard_words_from(r->verb.args, 0)),
 			       "%s has %" PRIu32 " rank%s; give another number of ranks, "
-			       "--world M, or only a new --stage", out_name(info.path),
-			       info.world, out_plural(info.world));
+			       "--world M, or %s", out_name(info.path), info.world,
+			       out_plural(info.world), strcmp(info.format, "deepspeed") ?
+			       "a form, --to deepspeed" : "only a new --stage");
 	if (!r->opts.world && !info.world && want.to == CKPT_TO_DEEPSPEED)
 		return cli_wrong(&cmd_reshard, "%s does not record its number of ranks; "
 			"give --world M", out_name(info.path));

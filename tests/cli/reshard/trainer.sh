@@ -39,6 +39,8 @@ rm half-trainer/*/zckpt-step.pt && zckpt reshard -q --to deepspeed --dtype fp16 
 # a file that is not a GradScaler's is left out; types apply where the source has none
 cp half-trainer/*/scheduler.pt half-trainer/*/scaler.pt && zckpt reshard -q --to deepspeed half-trainer other && ls -d other
 zckpt reshard -q --to deepspeed --world 4 --dtype bf16 again no
+# a call that changes nothing
+zckpt reshard -q half-trainer no 2>&1 | grep -v warning
 # refused
 zckpt reshard -q --to trainer $D/ds0.19.8-z2-bf16-w2/ckpt no
 zckpt reshard -q --to trainer $D/ds0.19.8-z3-bf16-w3-reversed/ckpt no
