@@ -1,9 +1,10 @@
 """usage: python lora_peft.py CONFIG.json ROWS TOKENS STEPS [--fp32] [--whole] [--recompute]
+           [--dropout]
 
 A LoRA step (r 16, alpha 32, all linear layers) of a Hugging Face model by transformers and PEFT on
 one GPU, each layer compiled: the peer of ztrain --lora.  Frozen weights in bf16; adapters in bf16,
 or with --fp32 in fp32 under autocast, as the Trainer has them.  --whole compiles the model as one
-graph.  Fused AdamW, clipping, random tokens.
+graph.  --dropout drops 0.05 of what goes into the adapters.  Fused AdamW, clipping, random tokens.
 """
 import json
 import statistics
@@ -15,14 +16,15 @@ from peft import LoraConfig, get_peft_model
 from transformers import AutoModelForCausalLM, Qwen3Config
 
 path, rows, tokens, steps = sys.argv[1], *map(int, sys.argv[2:5])
-high, whole, recompute = (f"--{x}" in sys.argv for x in ("fp32", "whole", "recompute"))
+high, whole, recompute, drops = (f"--{x}" in sys.argv
+                                 for x in ("fp32", "whole", "recompute", "dropout"))
 torch.manual_seed(1)
 config = Qwen3Config(**{k: v for k, v in json.load(open(path)).items() if k != "architectures"})
 config.use_cache = False
 with torch.device("cuda"):
     model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16,
                                              attn_implementation="sdpa")
-lora = LoraConfig(r=16, lora_alpha=32, lora_dropout=0.0, task_type="CAUSAL_LM",
+lora = LoraConfig(r=16, lora_alpha=32, lora_dropout=0.05 * drops, task_type="CAUSAL_LM",
                   target_modules=["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj",
                                   "down_proj"])
 model = get_peft_model(model, lora, autocast_adapter_dtype=high)
@@ -56,6 +58,7 @@ for step in range(steps):
     took.append(time.perf_counter() - began)
 half = statistics.median(took[steps // 3:])
 print(f"peft {'fp32' if high else 'bf16'} adapters{' whole' if whole else ''}"
-      f"{' recompute' if recompute else ''}: {rows} x {tokens}: {rows * tokens / half:.0f} tokens/s, "
+      f"{' recompute' if recompute else ''}{' dropout' if drops else ''}: {rows} x {tokens}: "
+      f"{rows * tokens / half:.0f} tokens/s, "
       f"{half:.3f} s, loss {loss.item():.3f}, {torch.cuda.max_memory_allocated() / 2**30:.1f} GiB",
       flush=True)
