@@ -225,6 +225,7 @@ static void set_roles(struct trn *t)
 static void note(struct trn *t)
 {
 	const char *where = t->path[TRN_IN_OPTIMIZER];
+	const struct ck_val *scaler;
 	struct ck_val *const *item;
 	uint64_t n;
 
@@ -237,8 +238,9 @@ static void note(struct trn *t)
 		ck_findings_add(t->f, CK_FINDING_FORMAT_NOTE, t->at.where,
 				TRN_SCHEDULER " is missing: the Trainer then loads no optimizer "
 				"either, and begins with new moments without a message");
-	if (ck_val_pairs(ck_trn_root(t, TRN_IN_SCALER), &item, &n) && n &&
-	    !ck_pt_scaler_is_grad(ck_trn_root(t, TRN_IN_SCALER)))
+	scaler = ck_trn_root(t, TRN_IN_SCALER);
+	if (scaler && !ck_pt_scaler_is_grad(scaler) &&
+	    !(ck_val_pairs(scaler, &item, &n) && !n))
 		ck_findings_add(t->f, CK_FINDING_NOT_IN_CHECKPOINT, t->path[TRN_IN_SCALER],
 				"its values are not those of torch's GradScaler (scale, "
 				"growth_factor, backoff_factor, growth_interval, _growth_tracker), "

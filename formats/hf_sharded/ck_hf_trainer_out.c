@@ -167,14 +167,13 @@ static struct ck_val *own_of(struct trn_out *o, bool keeps_scheduler)
 
 static void take_scaler(struct trn_out *o)
 {
-	const char *key;
-	bool lost;
+	struct ck_pt_scaled has;
 
-	o->grad_scaler = ck_pt_scaler_of_step(o->step, o->arena, &key, &lost);
-	if (lost)
+	ck_pt_scaler_of_step(o->step, o->arena, &has);
+	o->grad_scaler = has.grad;
+	if (has.is_lost)
 		ck_findings_add(o->step->f, CK_FINDING_NOT_CARRIED, "loss_scaler",
-				"the loss scale of fp16: it has no count of steps since the last "
-				"overflow, and the Trainer's GradScaler begins with its own");
+				CK_PT_SCALER_LOST);
 }
 
 /* ---- trainer_state.json ---- */

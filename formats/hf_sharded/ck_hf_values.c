@@ -113,16 +113,22 @@ static bool is_clients(const char *key)
 }
 
 /* In the place of the client's that is one. */
-static int add_scaler(struct trn *t, struct ck_val *model, struct ckpt_err *err)
+static int add_scaler(struct trn *t, struct ck_val *model, struct ck_findings *f,
+		      struct ckpt_err *err)
 {
-	struct ck_val *grad = (struct ck_val *)ck_trn_scaler(t);
-	const char *key;
+	const struct ck_val *grad = ck_trn_scaler(t);
+	const char *key = ck_pt_scaler_key(model);
 
 	if (!grad)
 		return 0;
-	ck_pt_scaler_find(model, &key);
-	return ck_val_dict_sets(&t->arena, model, key ? key : "scaler", grad) ? 0 :
-	       ck_fail_nomem(err, "a loss scaler", 0);
+	if (key)
+		return ck_val_dict_sets(&t->arena, model, key, ck_pt_scaler_copy(grad, &t->arena)) ?
+		       0 : ck_fail_nomem(err, "a loss scaler", 0);
+	if (f)
+		ck_findings_add(f, CK_FINDING_NOT_CARRIED, TRN_SCALER,
+				"a GradScaler's values: the client's values have all names for "
+				"them (scaler, grad_scaler, amp_scaler)");
+	return 0;
 }
 
 int ck_trn_clients(struct trn *t, struct ck_val *model, struct ck_findings *f,
@@ -143,7 +149,7 @@ int ck_trn_clients(struct trn *t, struct ck_val *model, struct ck_findings *f,
 		else if (!ck_val_dict_sets(&t->arena, model, key, item[2 * i + 1]))
 			return ck_fail_nomem(err, "a value of the client", 0);
 	}
-	return add_scaler(t, model, err);
+	return add_scaler(t, model, f, err);
 }
 
 static struct ck_val *make_model(struct trn *t, struct ckpt_err *err)

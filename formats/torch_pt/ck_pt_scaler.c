@@ -1,6 +1,8 @@
 /* ck_pt_scaler.c -- see ck_pt_scaler.h.  Facts: torch/amp/grad_scaler.py, fp16/loss_scaler.py. */
 #include "formats/torch_pt/ck_pt_scaler.h"
 
+#include <float.h>
+
 #include "libckpt/base/ck_base.h"
 #include "libckpt/tensor/ck_val_new.h"
 
@@ -28,9 +30,11 @@ static int64_t whole(const struct ck_val *d, const char *key, int64_t otherwise)
 
 bool ck_pt_scaler_is_grad(const struct ck_val *v)
 {
-	return number(v, "scale", 0) > 0 && number(v, "growth_factor", 0) > 1 &&
-	       number(v, "backoff_factor", 0) > 0 && whole(v, "growth_interval", 0) > 0 &&
-	       whole(v, TRACKER, -1) >= 0;
+	const double scale = number(v, "scale", 0), up = number(v, "growth_factor", 0);
+	const double down = number(v, "backoff_factor", 0);
+
+	return scale > FLT_MIN && scale <= FLT_MAX && up > 1 && up <= FLT_MAX && down > FLT_MIN &&
+	       down < 1 && whole(v, "growth_interval", 0) > 0 && whole(v, TRACKER, MOST) < MOST;
 }
 
 const struct ck_val *ck_pt_scaler_find(const struct ck_val *root, const char **key_out)
@@ -100,17 +104,48 @@ struct ck_val *ck_pt_scaler_grad(const struct ck_val *state, struct ck_arena *a)
 	return ck_val_dict_sets(a, d, TRACKER, ck_val_new_int(a, good));
 }
 
-const struct ck_val *ck_pt_scaler_of_step(const struct ck_step *step, struct ck_arena *a,
-					  const char **key_out, bool *lost_out)
+struct ck_val *ck_pt_scaler_copy(const struct ck_val *grad, struct ck_arena *a)
 {
-	const struct ck_val *client = ck_pt_scaler_find(step->model, key_out);
-	const struct ck_val *dynamic = step->dynamic_scale, *grad = NULL;
+	static const char *const keys[] = {
+		"scale", "growth_factor", "backoff_factor", "growth_interval", TRACKER,
+	};
+	struct ck_val *d = ck_val_new_dict(a);
 
-	*lost_out = false;
-	if (!dynamic || dynamic->kind != CK_VAL_BOOL || !dynamic->u.b || step->half_scaler)
-		return client;
-	if (step->scaler && step->scaler->kind == CK_VAL_OBJECT)
-		grad = ck_pt_scaler_grad(step->scaler->u.obj->state, a);
-	*lost_out = !grad;
-	return grad;
+	for (size_t i = 0; i < CK_ARRAY_LEN(keys); i++)
+		d = ck_val_dict_sets(a, d, keys[i], ck_val_get(grad, keys[i]));
+	return d;
+}
+
+const char *ck_pt_scaler_key(const struct ck_val *model)
+{
+	static const char *const names[] = { "scaler", "grad_scaler", "amp_scaler" };
+	const char *key;
+
+	if (ck_pt_scaler_find(model, &key))
+		return key;
+	for (size_t i = 0; i < CK_ARRAY_LEN(names); i++)
+		if (!ck_val_get(model, names[i]))
+			return names[i];
+	return NULL;
+}
+
+void ck_pt_scaler_of_step(const struct ck_step *step, struct ck_arena *a,
+			  struct ck_pt_scaled *out)
+{
+	const char *key;
+	const struct ck_val *client = ck_pt_scaler_find(step->model, &key);
+	const struct ck_val *dynamic = step->dynamic_scale;
+	const struct ck_val *state = step->scaler && step->scaler->kind == CK_VAL_OBJECT ?
+				     step->scaler->u.obj->state : NULL;
+	const bool moves = dynamic && dynamic->kind == CK_VAL_BOOL && dynamic->u.b &&
+			   !step->half_scaler;
+	const double scale = number(state, "cur_scale", 1);
+
+	*out = (struct ck_pt_scaled){ .key = ck_pt_scaler_key(step->model) };
+	if (moves)
+		out->grad = state ? ck_pt_scaler_grad(state, a) : NULL;
+	else if (client)
+		out->grad = ck_pt_scaler_copy(client, a);
+	out->is_clients = client && !moves;
+	out->is_lost = !out->grad && (moves || scale < 1 || scale > 1);
 }

@@ -12,7 +12,10 @@
 #include "libckpt/step/ck_step.h"
 #include "libckpt/tensor/ck_val.h"
 
-/* Is it GradScaler.state_dict()?  That of one that is not enabled is empty, and is none. */
+/*
+ * Has it the values of GradScaler.state_dict(), and as torch has them?  That of one that is not
+ * enabled is empty, and is none.
+ */
 bool ck_pt_scaler_is_grad(const struct ck_val *v);
 /* GradScaler.state_dict() of an entry of the root, by its keys, and the entry's name; or NULL. */
 const struct ck_val *ck_pt_scaler_find(const struct ck_val *root, const char **key_out);
@@ -26,12 +29,23 @@ bool ck_pt_scaler_is_uneven(const struct ck_val *grad);
 struct ck_val *ck_pt_scaler_state(const struct ck_val *grad, int64_t steps, struct ck_arena *a);
 /* And back: GradScaler's, of 'state'; NULL if it has no window, or without memory. */
 struct ck_val *ck_pt_scaler_grad(const struct ck_val *state, struct ck_arena *a);
-/*
- * What a GradScaler has in a step, or NULL: none, or a scale without a count of steps since the
- * last overflow ('lost_out').  'key_out' is the client's value that is one, or NULL.  That is
- * what counts where the source's own scale is not that of a run in fp16.
- */
-const struct ck_val *ck_pt_scaler_of_step(const struct ck_step *step, struct ck_arena *a,
-					  const char **key_out, bool *lost_out);
+/* Its five values, without others that the dictionary may have. */
+struct ck_val *ck_pt_scaler_copy(const struct ck_val *grad, struct ck_arena *a);
+/* The client's value that is one, or a name that one may have there; NULL: all are taken. */
+const char *ck_pt_scaler_key(const struct ck_val *model);
+
+/* What a GradScaler has in a step. */
+struct ck_pt_scaled {
+	struct ck_val *grad;	/* or NULL */
+	const char *key;	/* as ck_pt_scaler_key() says */
+	bool is_clients;	/* it is the client's value of that key */
+	bool is_lost;		/* a scale that does not move, or has no count since an overflow */
+};
+/* The client's is what counts where the step's own scale is not that of a run in fp16. */
+void ck_pt_scaler_of_step(const struct ck_step *step, struct ck_arena *a,
+			  struct ck_pt_scaled *out);
+#define CK_PT_SCALER_LOST \
+	"the loss scale of fp16: it does not move, or has no count of steps since the last " \
+	"overflow, and torch.amp's GradScaler begins with its own"
 
 #endif

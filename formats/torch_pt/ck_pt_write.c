@@ -309,17 +309,15 @@ static void note(const struct writing *w, const char *where, const char *what)
 /* The loss scale of a step in fp16 takes the place of the one that the client's values have. */
 static struct ck_val *add_scaler(struct writing *w, struct ck_val *d, const char **key_out)
 {
-	const char *key;
-	bool lost;
-	const struct ck_val *grad = ck_pt_scaler_of_step(w->step, &w->arena, &key, &lost);
+	struct ck_pt_scaled has;
 
-	if (lost)
-		note(w, "loss_scaler", "the loss scale of fp16: it has no count of steps since "
-		     "the last overflow, and torch.amp's GradScaler begins with its own");
-	if (!grad || (key && ck_val_get(w->step->model, key) == grad))
+	ck_pt_scaler_of_step(w->step, &w->arena, &has);
+	if (has.is_lost || (has.grad && !has.key))
+		note(w, "loss_scaler", CK_PT_SCALER_LOST);
+	if (!has.grad || !has.key || has.is_clients)
 		return d;
-	*key_out = key ? key : "scaler";
-	return ck_val_dict_sets(&w->arena, d, *key_out, (struct ck_val *)grad);
+	*key_out = has.key;
+	return ck_val_dict_sets(&w->arena, d, has.key, has.grad);
 }
 
 static struct ck_val *add_client(struct writing *w, struct ck_val *d, const char *scaler)

@@ -314,6 +314,37 @@ def scaled(a, c, out, init=2.0 ** 10, begin=None):
     return t
 
 
+def odd_scales(a, folder, saved):
+    """Files that are not torch's, and a client that has a 'scaler' of its own."""
+    def loaded(d, name):
+        return torch.load(os.path.join(d, name), weights_only=True)
+    odd, out = os.path.join(a.work, "odd"), os.path.join(a.work, "odd.out")
+    for what in (dict(saved, x=torch.ones(4), y=[torch.ones(2)]), [1.0], dict(saved, scale=float("inf"))):
+        shutil.rmtree(odd, ignore_errors=True)
+        shutil.rmtree(out, ignore_errors=True)
+        shutil.copytree(folder, odd)
+        torch.save(what, os.path.join(odd, "scaler.pt"))
+        r = run([a.zckpt, "reshard", "-q", "--to", "trainer", odd, out])
+        there = os.path.join(out, "checkpoint-%d" % SAVED)
+        if r.returncode or ("NOT_IN_CHECKPOINT" in r.stderr) != ("x" not in what) or \
+                os.path.exists(os.path.join(there, "scaler.pt")) != ("x" in what):
+            raise Failed("scaler.pt with %s: %s" % (what, r.stderr))
+        if "x" in what and (loaded(there, "scaler.pt") != saved or
+                            loaded(there, "zckpt-step.pt")["scaler"] != saved):
+            raise Failed("scaler.pt with tensors: %s" % loaded(there, "scaler.pt"))
+    own = loaded(os.path.join(a.work, "native.back16", "checkpoint-%d" % SAVED), "zckpt-step.pt")
+    own["scaler"] = {"mean": 1.5}
+    shutil.copy(os.path.join(folder, "scaler.pt"), odd)
+    torch.save(own, os.path.join(odd, "zckpt-step.pt"))
+    shutil.rmtree(out, ignore_errors=True)
+    zckpt(a, "reshard", "-q", "--to", "native", odd, out)
+    zckpt(a, "reshard", "-q", "--to", "trainer", out, out + ".back")
+    there = os.path.join(out + ".back", "checkpoint-%d" % SAVED)
+    own = loaded(there, "zckpt-step.pt")
+    if (own["scaler"], own["grad_scaler"], loaded(there, "scaler.pt")) != ({"mean": 1.5}, saved, saved):
+        raise Failed("a client's scaler: %s" % own)
+
+
 def scales(a, c):
     """The loss scale of fp16: scaler.pt, in both directions."""
     out = os.path.join(a.work, "scaled")
@@ -335,6 +366,7 @@ def scales(a, c):
             raise Failed("by way of %s: other bits" % form)
         if torch.load(os.path.join(again, "scaler.pt")) != torch.load(os.path.join(last, "scaler.pt")):
             raise Failed("by way of %s: another scale at the end" % form)
+    odd_scales(a, folder, saved)
     # in ztrain, whose scale grows at the same steps, and what it saves in the Trainer
     config = os.path.join(a.work, "z16.json")
     with open(config, "w") as f:

@@ -82,7 +82,8 @@ struct en_cuda {
 	void *t, *dout, *dqkv, *dgu;
 	void *spare;		/* as t, where several products are added up; or NULL */
 	void *dlora;		/* [n, r] of each adapter with one input */
-	void *lora_a, *lora_da;	/* their A's, where there are several; of the wire's type */
+	void *lora_a;		/* their A's, where there are several */
+	void *lora_da;		/* and the gradients of these, of the wire's type */
 	void *dropped;		/* [n, model->drop]: an adapter's input, or its gradient; or NULL */
 	void *unused;		/* where gradients of frozen norms go; or NULL */
 	void *part;		/* of reductions over rows */
