@@ -46,4 +46,4 @@ sed -i 's/qwen3_vl_text/mamba/' m5/config.json
 zckpt convert -q --language-part m5 other; echo "exit $?"
 weights odd.safetensors model.layers.0.mlp.up_proj.weight audio_tower.conv.weight visual.merger.ln_q.weight
 zckpt convert -q --language-part odd.safetensors other.safetensors; echo "exit $?"
-ztrain --model m4 --data none.safetensors 2>&1 | tail -1
+ztrain --model m4 --synthetic 2>&1 | tail -1
