@@ -556,10 +556,9 @@ def llama(fixtures, work, name):
                                                      betas=(0.9, 0.95), weight_decay=0.1)
 
 
-def ztrain_resumes(zckpt, ztrain, fixtures, work):
-    from transformers import AutoModelForCausalLM
-    folder, ids, rows, net, opt = llama(fixtures, work, "rows.jsonl")
-    path, losses = os.path.join(work, "hf.pth"), []
+def six_steps(net, opt, ids, path, **more):
+    """Losses of six steps; the third is saved, with 'more' in the file."""
+    losses = []
     for s in range(6):
         x = ids[8 * s:8 * s + 8]
         loss = net(input_ids=x, labels=x).loss
@@ -569,8 +568,15 @@ def ztrain_resumes(zckpt, ztrain, fixtures, work):
         opt.zero_grad()
         losses.append(loss.item())
         if s == 2:
-            torch.save({"model": net.state_dict(), "optimizer": opt.state_dict(), "epoch": 0,
-                        "step": 3}, path)
+            torch.save(dict({"model": net.state_dict(), "optimizer": opt.state_dict()}, **more), path)
+    return losses
+
+
+def ztrain_resumes(zckpt, ztrain, fixtures, work):
+    from transformers import AutoModelForCausalLM
+    folder, ids, rows, net, opt = llama(fixtures, work, "rows.jsonl")
+    path = os.path.join(work, "hf.pth")
+    losses = six_steps(net, opt, ids, path, epoch=0, step=3)
     for world, stage in ((1, 0), (1, 2), (2, 1), (2, 3)):
         cfg = os.path.join(work, "ds%d.json" % stage)
         with open(cfg, "w") as f:
@@ -609,17 +615,7 @@ def ztrain_resumes_ordered(ztrain, fixtures, work):
     path, order = os.path.join(work, "backward-hf.pth"), os.path.join(work, "order")
     with open(order, "w") as f:
         f.writelines(n + "\n" for n, _ in named)
-    losses = []
-    for s in range(6):
-        x = ids[8 * s:8 * s + 8]
-        loss = net(input_ids=x, labels=x).loss
-        loss.backward()
-        nn.utils.clip_grad_norm_(net.parameters(), 1.0)
-        opt.step()
-        opt.zero_grad()
-        losses.append(loss.item())
-        if s == 2:
-            torch.save({"model": net.state_dict(), "optimizer": opt.state_dict()}, path)
+    losses = six_steps(net, opt, ids, path)
     cfg = os.path.join(work, "ordered.json")
     with open(cfg, "w") as f:
         json.dump({"train_batch_size": 8, "train_micro_batch_size_per_gpu": 4,
