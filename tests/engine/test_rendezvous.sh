@@ -47,6 +47,17 @@ until_says() {
 	cp "$1" said
 	bad "no line says: $2"
 }
+# ears PORT: waits until something listens at it; 'said' has the addresses, as hexadecimal digits
+ears() {
+	local colon
+	colon=$(printf ':%04X' "$1")
+	for _ in $(seq 400); do
+		awk -v p="$colon" 'FNR > 1 && $4 == "0A" && index($2, p) { print $2 }' \
+			/proc/net/tcp /proc/net/tcp6 > said 2> /dev/null
+		[ ! -s said ] || break
+		sleep 0.05
+	done
+}
 
 ZTRAIN_SECRET=correct-horse-battery-staple RANK=1 WORLD_SIZE=2 "$ztrain" --check-launch --timeout 1 > said 2>&1
 ! grep -q 'built without libcrypto' said || skip 'ztrain was built without libcrypto: there are no secrets'
@@ -123,6 +134,7 @@ stranger relay $((port + 1)) $((port + 2)) > relay & between=$!
 until_says relay here
 # shellcheck disable=SC2086
 rank 0 2 zero $agent & host=$!
+ears $((port + 2))		# before that, the stranger hangs up, and rank 1 takes rank 0's own port
 # shellcheck disable=SC2086
 together 'beside a port that passes connections on' $agent
 says zero "rank 1 connected to port $((port + 1)), but rank 0 listens at port $((port + 2)): connections are forwarded"
@@ -141,15 +153,13 @@ together 'a run id' $id "MASTER_ADDR=${own:-localhost}"
 grep -q 'without a secret' zero && { cp zero said; bad 'a random run id is no secret'; } || good
 
 # ---- which addresses
-# ears: addresses at which something of this test listens, as hexadecimal digits
-ears() { awk -v p="$(printf ':%04X' "$port")" 'FNR > 1 && $4 == "0A" && index($2, p) { print $2 }' /proc/net/tcp /proc/net/tcp6 2> /dev/null; }
 rank 0 2 zero & host=$!
-for _ in $(seq 100); do ears > said; [ ! -s said ] || break; sleep 0.05; done
+ears "$port"
 grep -q '^0100007F:' said && [ "$(wc -l < said)" = 1 ] && good || bad 'by loopback, it listens elsewhere'
 together 'by loopback'
 if [ -n "$own" ]; then
 	rank 0 2 zero "MASTER_ADDR=$own" & host=$!
-	for _ in $(seq 100); do ears > said; [ ! -s said ] || break; sleep 0.05; done
+	ears "$port"
 	[ "$(wc -l < said)" = 1 ] && ! grep -q '^0*:' said && good || bad "by $own, it listens elsewhere"
 	together "by $own" "MASTER_ADDR=$own"
 	says zero "ranks connect at $own:$port without a secret"
