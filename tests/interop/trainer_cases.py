@@ -11,7 +11,8 @@ For each case (a model of the fixtures, a schedule, weight decay, micro-batches)
      several numbers of ranks and stages and must have the Trainer's losses.  `zckpt reshard` makes a
      step of each other form of it, and of each the folder again, with the same bits.
   3. The same with the scale of a GradScaler, in scaler.pt.
-  4. Folders of other optimizers (Adafactor, SGD, AMSGrad), of frozen parameters, without config.json
+  4. The same with a Trainer of two processes, whose generators are in a file each.
+  5. Folders of other optimizers (Adafactor, SGD, AMSGrad), of frozen parameters, without config.json
      and of another model are refused, or read, by name.
 
 The last line is `N passed, N failed, N skipped`.
@@ -71,7 +72,7 @@ def model_of(a, c):
 
 
 def run(cmd):
-    return subprocess.run(cmd, capture_output=True, text=True, timeout=120, stdin=subprocess.DEVNULL)
+    return subprocess.run(cmd, capture_output=True, text=True, timeout=240, stdin=subprocess.DEVNULL)
 
 
 def ztrain_call(a, c, world, stage, args, model=None):
@@ -396,10 +397,57 @@ def scales(a, c):
     return "scales of fp16 as GradScaler has them"
 
 
+def train_several(a, c, world, out, resume=None):
+    """A Trainer of 'world' processes; {step: loss}."""
+    call = out + ".json"
+    with open(call, "w") as f:
+        json.dump({"fixtures": a.fixtures, "data": a.data, "tokens": a.tokens, "case": CASES.index(c),
+                   "out": out, "resume": resume, "spoil": resume is not None}, f)
+    os.makedirs(out)
+    r = run([sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(world),
+             os.path.join(HERE, "trainer_rank.py"), call])
+    if r.returncode:
+        raise Failed("a Trainer of %d processes: exit %d: %s" % (world, r.returncode, r.stderr[-900:]))
+    seen = {}
+    for rank in range(world):
+        with open(os.path.join(out, "seen.%d.json" % rank)) as f:
+            for n, x in json.load(f).items():
+                seen[int(n)] = seen.get(int(n), 0.0) + x
+    return seen
+
+
+def several(a, c):
+    """A Trainer of two processes, in both directions."""
+    out, at = os.path.join(a.work, "two"), "checkpoint-%d" % SAVED
+    folder = os.path.join(out, at)
+    want = train_several(a, c, 2, out)
+    _, steps = ztrain(a, c, 2, 3, ["--resume", folder])
+    worst = near("2 ranks of stage 3", {n: v[0] for n, v in steps.items()}, want)
+    # by way of another form, with the generators of each process
+    there, back = os.path.join(a.work, "two.native"), os.path.join(a.work, "two.back")
+    zckpt(a, "reshard", "-q", "--to", "native", folder, there)
+    zckpt(a, "reshard", "-q", "--to", "trainer", there, back)
+    back = os.path.join(back, at)
+    if same_folders(back, folder) != 0:
+        raise Failed("two processes: other bits")
+    for name in ("rng_state_0.pth", "rng_state_1.pth"):
+        with open(os.path.join(folder, name), "rb") as f, open(os.path.join(back, name), "rb") as g:
+            if f.read() != g.read():
+                raise Failed("two processes: another %s" % name)
+    got = train_several(a, c, 2, os.path.join(a.work, "two.again"), back)
+    worst = max(worst, near("two processes, resumed", got, want))
+    # what ztrain saved
+    ours = os.path.join(a.work, "two.ours")
+    _, steps = ztrain(a, c, 2, 2, ["--save", ours, "--save-format", "trainer", "--save-every", str(SAVED)])
+    got = train_several(a, c, 2, os.path.join(a.work, "two.theirs"), os.path.join(ours, at))
+    worst = max(worst, near("two processes, ours", got, {n: v[0] for n, v in steps.items()}))
+    return "two processes: losses off by %.1e" % worst
+
+
 def run_case(a, c):
     said = [loads(a, c), resumes(a, c)]
     if c is CASES[0]:
-        said += [refuses(a, c), scales(a, c)]
+        said += [refuses(a, c), scales(a, c), several(a, c)]
     return "; ".join(said)
 
 
