@@ -156,14 +156,6 @@ static int evaluate(struct zt_program *p, struct ckpt_err *err)
 	return 0;
 }
 
-/* A GPU that brings parameters from the host brings the masters' own: it has a run's state. */
-static bool has_host_params(const struct zt_program *p)
-{
-	const struct en_settings *set = &p->config.set;
-
-	return p->on_gpu && set->stage == 3 && set->offload_param.device != EN_DEVICE_NONE;
-}
-
 int zt_eval(struct zt_program *p, struct ckpt_err *err)
 {
 	const bool quiet = p->args.quiet;
@@ -184,7 +176,7 @@ int zt_eval(struct zt_program *p, struct ckpt_err *err)
 	if (!rc)
 		rc = zt_config_read(p, err);
 	p->args.quiet = quiet;
-	if (!rc && !has_host_params(p))
+	if (!rc)
 		en_model_hold(p->model);
 	if (!rc)
 		rc = zt_choose_threads(p, err);

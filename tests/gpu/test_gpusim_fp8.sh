@@ -32,12 +32,13 @@ model fits.json 64 96
 model odd.json 40 72
 
 # train RANKS STAGE UNITS MODEL OPTION...: 8 rows of 16 tokens a step; 'steps' gets losses
+zero=
 train() {
 	local ranks=$1 stage=$2 units=$3 model=$4
 	shift 4
 	echo "{\"train_micro_batch_size_per_gpu\": 2, \"gradient_accumulation_steps\": $units," \
 		'"bf16": {"enabled": true}, "gradient_clipping": 1.0,' \
-		"\"zero_optimization\": {\"stage\": $stage}}" > z.json
+		"\"zero_optimization\": {\"stage\": $stage$zero}}" > z.json
 	set -- "$ztrain" --device cuda --model "$model" --config z.json --seq 16 --lr 3e-3 --exact "$@"
 	[ "$ranks" = 1 ] || set -- "$mpirun" -n "$ranks" "$@"
 	timeout -k 5 100 "$@" > said 2>&1 < /dev/null || return
@@ -87,6 +88,14 @@ for lora in r=4,alpha=8,target=all-linear r=4,alpha=8,target=q_proj+up_proj; do
 			--lora $lora --fp8 ${4:-} || bad "$lora: $how"
 		same "$lora: $how"
 	done
+	zero=', "offload_param": {"device": "cpu"}'
+	for how in '1 3 4' '2 3 2'; do
+		# shellcheck disable=SC2086
+		FAKE_GPU_SEED=$RANDOM train $how fits.json --random --steps 4 --reduction tree --lora $lora --fp8 ||
+			bad "$lora, parameters on the host: $how"
+		same "$lora, parameters on the host: $how"
+	done
+	zero=
 done
 train 1 0 4 fits.json --random --steps 2 --fp8 --freeze '*layers.1.*proj*' &&
 	bad 'layers that are not alike are taken' || good

@@ -4,10 +4,10 @@
 # --lora and --freeze on simulated GPUs (tests/gpusim).
 #
 #   cpu       losses and norms are those of CPU ranks, at every stage, with all that is kept or
-#             computed again, with the optimizer on the host
+#             computed again, with the optimizer and the parameters on the host
 #   tree      --reduction tree: one digest at 1, 2 and 4 ranks and stages 0 to 3
 #   files     saved by GPUs, resumed by CPU ranks, and the other way; the exported adapter is the same
-#   refused   offload_param
+#   host      parameters on the host, the frozen ones too: the bits of a run that has them on GPUs
 set -u
 # shellcheck source=tests/gpu/gpusim.sh
 . "$(dirname "$0")/gpusim.sh"
@@ -80,9 +80,41 @@ both 'the optimizer on the host' qwen25 fp32 2 2 $all
 both 'the same, frozen' llama3_tied bf16 2 3 --freeze '*embed*'
 zero=', "offload_param": {"device": "cpu"}, "offload_optimizer": {"device": "cpu"}'
 # shellcheck disable=SC2086
-train cuda no qwen25 bf16 1 3 $all --steps 1 && bad 'offload_param' ||
-	has_text offload_param 'offload_param does not hold frozen parameters'
+{
+both 'parameters on the host' qwen25 fp32 2 3 $all
+both 'the same, one rank, recomputed' qwen3 bf16 1 3 $all --recompute
+}
+both 'the same, frozen' llama3_tied bf16 2 3 --freeze '*embed*' --freeze 'model.layers.0.*'
 zero=
+
+# ---- host
+# on_host TYPE RANKS OPTION...
+on_host() {
+	local type=$1 ranks=$2
+	shift 2
+	rm -rf one other
+	train cuda one qwen3_tied "$type" "$ranks" 3 "$@" --steps 3 || { bad "$*: on GPUs"; return; }
+	tail -n 1 steps > want
+	zero=', "offload_param": {"device": "cpu"}'
+	train cuda other qwen3_tied "$type" "$ranks" 3 "$@" --steps 3 --stop-at 2 || bad "$*: on the host"
+	train cuda other qwen3_tied "$type" "$ranks" 3 "$@" --steps 3 --resume auto --counters || bad "$*: resumed on the host"
+	zero=
+	has_text "$*" 'held  host parameters'
+	lacks_text "$*" 'held  parameters'
+	if cmp -s want steps && [ "$(digest one)" = "$(digest other)" ]; then
+		good
+	else
+		paste want steps > said
+		bad "$*: other bits on the host"
+	fi
+}
+# shellcheck disable=SC2086
+for ranks in 1 2; do
+	for type in bf16 fp32; do
+		on_host $type $ranks $all
+		on_host $type $ranks --random --seed 7 --freeze '*embed*' --freeze '*norm*' --freeze 'model.layers.1.*'
+	done
+done
 
 # shellcheck disable=SC2086
 for type in fp32 bf16; do

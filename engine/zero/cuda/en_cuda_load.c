@@ -43,7 +43,7 @@ int en_cuda_frozen_put(struct en_zero *z, uint32_t block, uint64_t at, uint64_t 
 	struct en_cuda *c = en_cuda_of(z);
 	const enum kn_type type = z->opts.type;
 	int rc = (int)cudaMemcpyAsync(en_cuda_at(z->block[block].frozen, at, type), p,
-				      n * kn_type_size(type), cudaMemcpyHostToDevice, c->work);
+				      n * kn_type_size(type), cudaMemcpyDefault, c->work);
 
 	if (!rc)
 		rc = (int)cudaStreamSynchronize(c->work);

@@ -30,12 +30,11 @@ static int all_gather(struct en_cuda *c, void *full, const void *own, uint64_t n
 }
 
 /* Those of all ranks, after the trained ones in 'params'. */
-static int gather_frozen(struct en_cuda *c, uint32_t block, void *params, struct ckpt_err *err)
+static int gather_frozen(struct en_cuda *c, uint32_t block, void *params, const void *frozen,
+			 struct ckpt_err *err)
 {
-	const struct en_zero_block *b = &c->z.block[block];
-
-	return all_gather(c, en_zero_frozen_at(&c->z, params, block), b->frozen, b->fshard,
-			  c->z.opts.type, err);
+	return all_gather(c, en_zero_frozen_at(&c->z, params, block), frozen,
+			  c->z.block[block].fshard, c->z.opts.type, err);
 }
 
 int en_cuda_frozen_share(struct en_zero *z, uint32_t block, struct ckpt_err *err)
@@ -47,7 +46,7 @@ int en_cuda_frozen_share(struct en_zero *z, uint32_t block, struct ckpt_err *err
 		return 0;
 	rc = en_cuda_after(c->move, c->work, c->updated, err);
 	if (!rc)
-		rc = gather_frozen(c, block, z->block[block].params, err);
+		rc = gather_frozen(c, block, z->block[block].params, z->block[block].frozen, err);
 	if (!rc)
 		rc = en_cuda_cuda((int)cudaEventRecord(c->block[block].whole, c->move), "an event",
 				  err);
@@ -59,18 +58,18 @@ int en_cuda_gather_begin(struct en_zero *z, uint32_t block, uint32_t slot, struc
 	struct en_cuda *c = en_cuda_of(z);
 	const struct en_zero_block *b = &z->block[block];
 	const struct en_cuda_gather *g = &c->gather[slot];
-	void *own = b->own;
+	struct en_cuda_parts parts = { b->own, b->frozen };
 	int rc;
 
 	if (en_cuda_has_host_params(c))
-		rc = en_cuda_bring(c, block, slot, &own, err);
+		rc = en_cuda_bring(c, block, slot, &parts, err);
 	else
 		rc = en_cuda_cuda((int)cudaStreamWaitEvent(c->move, g->left, 0), "waiting", err);
 	en_trace_next(z->trace, EN_TRACE_MOVE, "gather", block);
 	if (!rc && z->comm->size > 1 && b->numel)
-		rc = all_gather(c, z->gather[slot].p, own, b->shard, z->opts.type, err);
-	if (!rc && b->fnumel)
-		rc = gather_frozen(c, block, z->gather[slot].p, err);
+		rc = all_gather(c, z->gather[slot].p, parts.own, b->shard, z->opts.type, err);
+	if (!rc && z->comm->size > 1 && b->fnumel)
+		rc = gather_frozen(c, block, z->gather[slot].p, parts.frozen, err);
 	en_trace_rest(z->trace, EN_TRACE_MOVE);
 	return rc ? rc : en_cuda_cuda((int)cudaEventRecord(g->ready, c->move), "an event", err);
 }

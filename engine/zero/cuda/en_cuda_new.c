@@ -22,8 +22,10 @@ static int new_params(struct en_cuda *c, struct en_zero_block *b, struct ckpt_er
 	const uint64_t es = kn_type_size(type), rank = c->z.comm->rank;
 	int rc;
 
-	if (en_cuda_has_host_params(c))
-		return en_cuda_new_own(c, b->shard * es, &b->own, err);
+	if (en_cuda_has_host_params(c)) {
+		rc = en_cuda_new_own(c, b->shard * es, &b->own, err);
+		return rc || !b->fnumel ? rc : en_cuda_new_own(c, b->fshard * es, &b->frozen, err);
+	}
 	if (!en_cuda_is_whole(c)) {
 		rc = en_cuda_new_shared(c, EN_MEM_PARAMS, b->shard * es, &b->own, err);
 		return rc || !b->fnumel ? rc :
@@ -549,10 +551,6 @@ int en_zero_cuda_new(const struct en_model *model, struct en_comm *comm,
 		rc = ck_fail(err, CKPT_E_UNSUPPORTED, "GPU", CKPT_NO_OFFSET,
 			     "GPU number %u requested; %u GPUs are visible", how->device,
 			     en_cuda_count());
-	if (!rc && opts->stage == 3 && opts->host_params && model->trained != model->numel)
-		rc = ck_fail(err, CKPT_E_UNSUPPORTED, NULL, CKPT_NO_OFFSET,
-			     "offload_param does not hold frozen parameters: remove it, or "
-			     "--freeze and --lora");
 	if (rc)
 		return rc;
 	c = ck_zalloc(sizeof(*c));

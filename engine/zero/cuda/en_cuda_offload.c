@@ -17,8 +17,8 @@
  * to 8, so that copies which begin with the update overlap with it all the same, and the host needs
  * no room for a whole gradient.
  *
- * Parameters of the host (stage 3): a pinned shard of each block, which the update writes. A gather
- * copies it to its place in the slot of the gather first.
+ * Parameters of the host (stage 3): a pinned shard of each block, which the update writes, and one
+ * of what is frozen in it. A gather copies both to their places in the slot of the gather first.
  */
 #include <string.h>
 
@@ -40,7 +40,7 @@ struct en_cuda_off {
 	cudaEvent_t by;		/* of streams that wait for each other */
 	struct en_pool *pool;
 	struct slot slot[TILES];
-	void **own;		/* [nown]: pinned parameters */
+	void **own;		/* [nown]: pinned parameters, trained or frozen */
 	uint32_t nown;
 };
 
@@ -143,7 +143,7 @@ int en_cuda_off_new(struct en_cuda *c, struct ckpt_err *err)
 		return ck_fail_nomem(err, "offload", sizeof(*off));
 	if (c->expects)
 		return expect(c, err);
-	off->own = ck_alloc_array(c->z.model->nblocks, sizeof(*off->own));
+	off->own = ck_alloc_array(2ull * c->z.model->nblocks, sizeof(*off->own));
 	if (!off->own)
 		return ck_fail_nomem(err, "blocks", c->z.model->nblocks);
 	rc = (int)cudaStreamCreateWithFlags(&off->down, cudaStreamNonBlocking);
@@ -203,19 +203,32 @@ void en_cuda_off_wait(struct en_cuda *c)
 
 /* ---- parameters of the host ---- */
 
-int en_cuda_bring(struct en_cuda *c, uint32_t block, uint32_t slot, void **own_out,
+static int copy_up(struct en_cuda *c, void *to, const void *from, uint64_t n)
+{
+	return n ? (int)cudaMemcpyAsync(to, from, n * kn_type_size(c->z.opts.type),
+					cudaMemcpyHostToDevice, c->off->up) : 0;
+}
+
+int en_cuda_bring(struct en_cuda *c, uint32_t block, uint32_t slot, struct en_cuda_parts *parts_out,
 		  struct ckpt_err *err)
 {
 	const struct en_zero_block *b = &c->z.block[block];
-	const uint64_t bytes = b->shard * kn_type_size(c->z.opts.type);
-	void *to = en_cuda_at(c->z.gather[slot].p, c->z.comm->rank * b->shard, c->z.opts.type);
+	const uint32_t rank = c->z.comm->rank;
+	void *params = c->z.gather[slot].p;
+	const struct en_cuda_parts to = {
+		en_cuda_at(params, rank * b->shard, c->z.opts.type),
+		en_cuda_at(en_zero_frozen_at(&c->z, params, block), rank * b->fshard,
+			   c->z.opts.type),
+	};
 	int rc = (int)cudaStreamWaitEvent(c->off->up, c->gather[slot].left, 0);
 
 	if (!rc)
-		rc = (int)cudaMemcpyAsync(to, b->own, bytes, cudaMemcpyHostToDevice, c->off->up);
+		rc = copy_up(c, to.own, b->own, b->shard);
+	if (!rc)
+		rc = copy_up(c, to.frozen, b->frozen, b->fshard);
 	if (rc)
 		return en_cuda_cuda(rc, "parameters of the host", err);
-	*own_out = to;
+	*parts_out = to;
 	return en_cuda_after(c->move, c->off->up, c->off->by, err);
 }
 

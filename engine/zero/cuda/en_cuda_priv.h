@@ -32,6 +32,11 @@ struct en_cuda_gather {
 	cudaEvent_t left;	/* who used it is done */
 };
 
+/* A rank's shards of a block, on the device. */
+struct en_cuda_parts {
+	void *own, *frozen;
+};
+
 /* A block's gradients on their way. */
 struct en_cuda_reduce {
 	void *grads;		/* of opts.wire */
@@ -316,10 +321,10 @@ uint64_t en_cuda_off_tile(const struct en_cuda *c);
 /* Pinned memory of zeros for a block's parameters. */
 int en_cuda_new_own(struct en_cuda *c, uint64_t bytes, void *p_out, struct ckpt_err *err);
 /*
- * This rank's part goes to its place in the slot, '*own_out', when nothing uses that any more; the
- * stream that moves waits for it.
+ * This rank's parts go to their places in the slot when nothing uses that any more; the stream that
+ * moves waits for them.
  */
-int en_cuda_bring(struct en_cuda *c, uint32_t block, uint32_t slot, void **own_out,
+int en_cuda_bring(struct en_cuda *c, uint32_t block, uint32_t slot, struct en_cuda_parts *parts_out,
 		  struct ckpt_err *err);
 /* And back: the stream that computes has made it at the beginning of the slot. */
 int en_cuda_store(struct en_cuda *c, uint32_t block, uint32_t slot, struct ckpt_err *err);

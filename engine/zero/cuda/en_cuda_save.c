@@ -364,7 +364,7 @@ int en_cuda_frozen_get(struct en_zero *z, uint32_t block, uint64_t at, uint64_t 
 	const enum kn_type type = z->opts.type;
 	cudaStream_t stream = c->snap && c->snap->stream ? c->snap->stream : c->work;
 	int rc = (int)cudaMemcpyAsync(p, en_cuda_at(z->block[block].frozen, at, type),
-				      n * kn_type_size(type), cudaMemcpyDeviceToHost, stream);
+				      n * kn_type_size(type), cudaMemcpyDefault, stream);
 
 	if (!rc)
 		rc = (int)cudaStreamSynchronize(stream);

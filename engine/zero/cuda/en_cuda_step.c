@@ -178,30 +178,42 @@ static int init_piece(struct en_cuda *c, const struct en_zero_piece *p, float *a
 	return kn_cu_fill(at, KN_F32, param->init == EN_INIT_ONE, p->count, c->work);
 }
 
-/* Through the buffer of gate's and up's gradients, in fp32. */
+/* n elements from element 'first' of a parameter on, of the type; in fp32 through c->dgu. */
+static int make_frozen(struct en_cuda *c, const struct en_param *param, uint64_t seed,
+		       uint64_t first, uint64_t n, void *to)
+{
+	const enum kn_type type = c->z.opts.type;
+	int rc;
+
+	if (param->init != EN_INIT_NORMAL)
+		return kn_cu_fill(to, type, param->init == EN_INIT_ONE, n, c->work);
+	rc = kn_cu_random_normal(c->dgu, n, seed, param->stream, first, 0,
+				 c->z.model->config.init_range, c->work);
+	return rc ? rc : kn_cu_cast(to, type, c->dgu, KN_F32, n, c->work);
+}
+
+/* Of the host they are made in c->act first. */
 int en_cuda_frozen_init(struct en_zero *z, const struct en_zero_piece *p, uint64_t seed,
 			struct ckpt_err *err)
 {
 	struct en_cuda *c = en_cuda_of(z);
 	const struct en_param *param = &z->model->param[p->param];
-	const enum kn_type type = z->opts.type;
-	const uint64_t most = (uint64_t)z->opts.rows * z->opts.tokens * 2 *
-			      z->model->config.inter * kn_type_size(type) / sizeof(float);
-	uint8_t *to = en_cuda_at(z->block[p->block].frozen, p->at, type);
+	const uint64_t es = kn_type_size(z->opts.type);
+	const uint64_t most = (uint64_t)z->opts.rows * z->opts.tokens * z->model->config.inter;
+	const bool host = en_cuda_has_host_params(c);
+	uint8_t *to = en_cuda_at(z->block[p->block].frozen, p->at, z->opts.type);
 	uint64_t n;
 	int rc = 0;
 
-	if (param->init != EN_INIT_NORMAL)
-		return en_cuda_cuda(kn_cu_fill(to, type, param->init == EN_INIT_ONE, p->count,
-					       c->work), "frozen parameters", err);
 	for (uint64_t at = 0; !rc && at < p->count; at += n) {
 		n = ck_min_u64(p->count - at, most);
-		rc = kn_cu_random_normal(c->dgu, n, seed, param->stream, p->first + at, 0,
-					 z->model->config.init_range, c->work);
-		if (!rc)
-			rc = kn_cu_cast(to + at * kn_type_size(type), type, c->dgu, KN_F32, n,
-					c->work);
+		rc = make_frozen(c, param, seed, p->first + at, n, host ? c->act : to + at * es);
+		if (!rc && host)
+			rc = (int)cudaMemcpyAsync(to + at * es, c->act, n * es,
+						  cudaMemcpyDeviceToHost, c->work);
 	}
+	if (!rc && host)
+		rc = (int)cudaStreamSynchronize(c->work);
 	return en_cuda_cuda(rc, "frozen parameters", err);
 }
 
