@@ -139,6 +139,29 @@ def test_plan():
         zckpt.plan("qwen2.5-7b", 8, offload="disk")
 
 
+def test_plan_of_adapters():
+    whole = zckpt.plan("qwen3-8b", 1, micro_batch=2, sequence=4096)
+    few = zckpt.plan("qwen3-8b", 1, micro_batch=2, sequence=4096, lora="r=16,target=q_proj+v_proj")
+    more = zckpt.plan("qwen3-8b", 1, micro_batch=2, sequence=4096, lora="r=16,target=all-linear")
+    assert few.parameters - whole.parameters == 36 * 16 * (2 * 4096 + 4096 + 1024)
+    assert few.parameters < more.parameters and few.gpu_bytes < more.gpu_bytes < whole.gpu_bytes
+    for text in "r=0", "r=16,target=nothing", "16":
+        with pytest.raises(zckpt.UsageError):
+            zckpt.plan("qwen3-8b", 1, lora=text)
+    with pytest.raises(zckpt.UsageError, match="tower"):
+        zckpt.plan("qwen3-8b", 1, freeze_tower=True)
+
+
+def test_plan_of_fp8():
+    plain = zckpt.plan("qwen3-8b", 2, engine="ztrain", stage=2)
+    eight = zckpt.plan("qwen3-8b", 2, engine="ztrain", stage=2, fp8="tensorwise")
+    assert len(eight.terms) == len(plain.terms) + 1 and eight.gpu_bytes == plain.gpu_bytes
+    assert any("fp8" in t.name for t in eight.terms)
+    for options, text in ({"fp8": "rowwise", "engine": "ztrain"}, "fp8"), ({"fp8": "tensorwise"}, "engine"):
+        with pytest.raises(zckpt.UsageError, match=text):
+            zckpt.plan("qwen3-8b", 2, **options)
+
+
 @pytest.mark.parametrize("options, text", [
     ({"dtype": "int3"}, "int3"), ({"only": "weights"}, "trainable"), ({"tied": "no"}, "alias"),
     ({"states": ["nothing"]}, "nothing"), ({"include": "nothing*"}, "selected|matches|tensor"), ({"sync": "maybe"}, "sync"),

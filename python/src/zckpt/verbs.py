@@ -475,15 +475,25 @@ _OFFLOAD = {"none": 0, "optimizer": abi.CKPT_OFFLOAD_OPTIMIZER,
             "params": abi.CKPT_OFFLOAD_OPTIMIZER | abi.CKPT_OFFLOAD_PARAMS}
 
 
+_FP8 = {"tensorwise": abi.CKPT_FP8_TENSORWISE, "tensorwise_with_gw_hp": abi.CKPT_FP8_TENSORWISE_GW_HP,
+        "tensorwise_fast": abi.CKPT_FP8_TENSORWISE_FAST}
+
+
 def plan(model: Union[Source, int], gpus: int = 1, *, stage: Optional[int] = None, offload: Optional[str] = None,
          dtype: Any = None, micro_batch: int = 0, sequence: int = 0, accumulation: int = 0,
          recompute: bool = False, gpus_per_node: int = 0, ds_config: Optional[Path] = None,
-         engine: str = "deepspeed") -> Estimate:
+         engine: str = "deepspeed", lora: Optional[str] = None, freeze_tower: bool = False,
+         fp8: Optional[str] = None) -> Estimate:
     """Estimate memory and disk space of a run before it starts.
 
     model is the name of a published one ("qwen2.5-7b"), a config.json, a checkpoint or a number of
-    parameters.  engine is "deepspeed", or "ztrain" for its CPU ranks.
+    parameters.  engine is "deepspeed", or "ztrain" for its CPU ranks.  lora trains adapters, with the
+    rest frozen: "r=16,target=q_proj+v_proj" or "r=16,target=all-linear".  freeze_tower trains the
+    language part of a vision-language model.  fp8 is a recipe of ``ztrain --fp8``: its 8-bit copies are
+    a term of their own, in no sum.
     """
+    if fp8 is not None and engine != "ztrain":
+        raise UsageError('fp8 is a recipe of ztrain: give engine="ztrain"', "USAGE")
     setup = sized(abi.ckpt_setup, gpus=gpus)
     if ds_config is not None:
         call("ckpt_setup_read", encode(ds_config), byref(setup), byref(ctypes.c_uint()))
@@ -497,7 +507,12 @@ def plan(model: Union[Source, int], gpus: int = 1, *, stage: Optional[int] = Non
     setup.recompute = int(recompute)
     setup.engine = _one_of("engine", engine, {"deepspeed": abi.CKPT_ENGINE_DEEPSPEED,
                                               "ztrain": abi.CKPT_ENGINE_ZTRAIN})
+    setup.fp8 = _one_of("fp8", fp8, _FP8) if fp8 is not None else 0
     with _model(model) as handle:
+        if freeze_tower:
+            call("ckpt_model_freeze_tower", handle)
+        if lora is not None:
+            call("ckpt_model_lora", handle, encode(lora))
         info, raw = abi.ckpt_model_info(), abi.ckpt_estimate()
         lib().ckpt_model_get(handle, byref(info))
         call("ckpt_estimate", handle, byref(setup), byref(raw))
