@@ -7,7 +7,7 @@
 
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
-#include "libckpt/convert/ck_peft_name.h"
+#include "libckpt/naming/ck_peft_name.h"
 #include "libckpt/io/ck_mount.h"
 
 #define MOST ((uint64_t)4 << 20)

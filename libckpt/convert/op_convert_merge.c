@@ -10,7 +10,7 @@
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/base/ck_text.h"
-#include "libckpt/convert/ck_peft_name.h"
+#include "libckpt/naming/ck_peft_name.h"
 #include "libckpt/convert/op_convert.h"
 #include "libckpt/run/ck_master_check.h"
 #include "libckpt/run/ck_stated.h"

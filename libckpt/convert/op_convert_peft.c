@@ -7,7 +7,7 @@
 
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
-#include "libckpt/convert/ck_peft_name.h"
+#include "libckpt/naming/ck_peft_name.h"
 #include "libckpt/convert/op_convert.h"
 
 #define MOST_ADAPTERS 64

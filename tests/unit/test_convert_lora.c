@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "libckpt/convert/ck_peft_name.h"
+#include "libckpt/naming/ck_peft_name.h"
 #include "tests/lib/fs/t_dir.h"
 #include "tests/lib/ops/t_convert.h"
 

@@ -1,5 +1,5 @@
 /* ck_peft_name.c -- see ck_peft_name.h. */
-#include "libckpt/convert/ck_peft_name.h"
+#include "libckpt/naming/ck_peft_name.h"
 
 #include <string.h>
 
@@ -167,6 +167,23 @@ const char *ck_peft_file_name(struct ck_arena *arena, const char *name)
 	if (ck_peft_is_lora(part.part))
 		return ck_arena_printf(arena, "base_model.model.%s%s", plain, tail[part.part]);
 	return ck_arena_printf(arena, "base_model.model.%s.%s", plain, part.rest);
+}
+
+const char *ck_peft_live_name(struct ck_arena *arena, const char *name)
+{
+	static const char *const tail[] = {
+		[CK_PEFT_A] = ".lora_A.default.weight", [CK_PEFT_B] = ".lora_B.default.weight",
+		[CK_PEFT_EMBED_A] = ".lora_embedding_A.default",
+		[CK_PEFT_EMBED_B] = ".lora_embedding_B.default",
+		[CK_PEFT_MAGNITUDE] = ".lora_magnitude_vector.default.weight",
+		[CK_PEFT_B_BIAS] = ".lora_B.default.bias",
+	};
+	struct ck_peft_name p;
+
+	ck_peft_name_parse(name, &p);
+	if (!ck_peft_is_lora(p.part) || p.adapter_len)
+		return ck_arena_strdup(arena, name);
+	return ck_arena_printf(arena, "%.*s%s", (int)p.module_len, name, tail[p.part]);
 }
 
 /* Characters that a regular expression takes as they are; '.' is any one. */

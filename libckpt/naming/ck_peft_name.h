@@ -42,6 +42,11 @@ bool ck_peft_is_lora(enum ck_peft_part part);
 const char *ck_peft_plain(struct ck_arena *arena, const char *name, size_t len);
 /* The name that PEFT's own file has for it, without that of the adapter.  NULL without memory. */
 const char *ck_peft_file_name(struct ck_arena *arena, const char *name);
+/*
+ * And the other way: the name that the model has for a tensor of PEFT's file, which is an adapter
+ * of the name "default".  Other names stay.  NULL without memory.
+ */
+const char *ck_peft_live_name(struct ck_arena *arena, const char *name);
 /* Whether the name is of a model that PEFT wrapped. */
 bool ck_peft_is_wrapped(const char *name);
 /*
