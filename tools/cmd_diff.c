@@ -77,7 +77,13 @@ static int is_format(const char *path, const char *format)
 	return yes;
 }
 
-/* They are of the checkpoints of Megatron-Core. */
+/* These options are of Megatron-Core; a Trainer's folder takes --model-config too. */
+static int takes_names(const struct args *args, const char *path)
+{
+	return is_format(path, "megatron") ||
+	       (args->model_config && is_format(path, "trainer"));
+}
+
 static void forget_names(struct args *args)
 {
 	args->names = args->model_config = NULL;
@@ -103,8 +109,8 @@ static int open_both(struct two *two)
 	else if (args->subtree && !is_format(a.list[0], "torch"))
 		first.subtree = NULL;
 	if (args->names || args->model_config || args->vocab) {
-		const int a_is = is_format(a.list[0], "megatron");
-		const int b_is = is_format(b.list[0], "megatron");
+		const int a_is = takes_names(args, a.list[0]);
+		const int b_is = takes_names(args, b.list[0]);
 
 		if (a_is && !b_is)
 			forget_names(&second);

@@ -338,15 +338,35 @@ static void set_aside(const struct ck_index *ix, bool *out)
 static int order_by_config(struct trn *t, const struct ck_index *ix, const bool *aside,
 			   struct ck_order *order, struct ckpt_err *err)
 {
-	struct ck_order_config from = { .path = t->path[TRN_IN_CONFIG] };
+	struct ck_order_config from = { .path = NULL };
 	char *text = NULL;
-	int rc = ck_trn_text(t, TRN_IN_CONFIG, &text, &from.len, err);
+	int rc = ck_trn_config(t, &from, &text, err);
 
 	from.text = text;
-	if (!rc)
+	if (!rc && t->adapter)
+		rc = ck_order_of_adapter(ix, &from, &t->in->limits, aside, order, err);
+	else if (!rc)
 		rc = ck_order_by_text(ix, &from, &t->in->limits, aside, order, err);
 	ck_free(text);
 	return rc;
+}
+
+static bool has_more_than_adapter(const struct trn *t)
+{
+	return !t->adapter && ck_tree_find(&t->at.tree, "adapter_config.json");
+}
+
+static const char *why_no_config(const struct trn *t)
+{
+	if (t->adapter)
+		return "have numbers and no names, and the config.json of the model that is "
+		       "adapted, which says what order they have, is missing (--model-config FILE "
+		       "gives it)";
+	if (has_more_than_adapter(t))
+		return "have numbers and no names, and some are of modules that are trained whole "
+		       "beside the adapter (modules_to_save), whose order zckpt does not know";
+	return "have numbers and no names, and config.json, which says what order they have, is "
+	       "missing (--model-config FILE gives it)";
 }
 
 /* config.json may be missing, or of a model that is not known: then it is said why. */
@@ -360,15 +380,14 @@ static int order_of(struct trn *t, const struct ck_index *ix, struct ck_order *o
 	if (!aside)
 		return ck_fail_nomem(err, "names", ix->ntensors);
 	set_aside(ix, aside);
-	if (!t->src[TRN_IN_CONFIG])
-		t->unproven = "have numbers and no names, and config.json, which says what order "
-			      "they have, is missing";
-	else
-		rc = order_by_config(t, ix, aside, order, &why);
+	rc = order_by_config(t, ix, aside, order, &why);
 	ck_free(aside);
-	if (rc == -CKPT_E_NOMEM || rc == -CKPT_E_IO)
+	if (rc == -CKPT_E_NOMEM || rc == -CKPT_E_IO ||
+	    (rc == -CKPT_E_NOTFOUND && t->in->model_config))
 		return ck_fail(err, why.code, why.where, why.offset, "%s", why.msg);
-	if (rc == -CKPT_E_UNSUPPORTED)
+	if (rc == -CKPT_E_NOTFOUND || (rc == -CKPT_E_MISMATCH && has_more_than_adapter(t)))
+		t->unproven = why_no_config(t);
+	else if (rc == -CKPT_E_UNSUPPORTED)
 		t->unproven = "have numbers and no names, and zckpt does not know the order of the "
 			      "parameters of this type of model (model_type of config.json)";
 	else if (rc)
@@ -527,6 +546,8 @@ int ck_trn_params_find(struct trn *t, const struct ck_index *ix, struct ckpt_err
 		rc = find_groups(t, err);
 	for (uint64_t i = 0; t->unproven && i < t->nparams; i++)
 		t->param[i].tensor = CK_NONE;
+	if (!rc)
+		rc = ck_trn_drop_empty(t, err);
 	if (!rc) {
 		count_steps(t);
 		find_odd(t, ix);

@@ -14,6 +14,7 @@
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/io/ck_mount.h"
+#include "libckpt/naming/ck_peft_name.h"
 #include "libckpt/step/ck_step_ds.h"
 #include "libckpt/step/ck_step_fact.h"
 #include "libckpt/tensor/ck_dtype.h"
@@ -119,6 +120,36 @@ int ck_trn_parse(struct trn *t, struct ckpt_err *err)
 
 /* ---- the index ---- */
 
+/*
+ * The file of an adapter leaves the adapter's name out; steps of other forms have the names of the
+ * model that is trained.
+ */
+static int rename_adapter(struct trn *t, struct ckpt_err *err)
+{
+	const char **name = ck_arena_zalloc(&t->arena, (t->ix->ntensors + 1) * sizeof(*name));
+	bool ok = name != NULL;
+
+	for (uint64_t i = 0; ok && i < t->ix->ntensors; i++) {
+		name[i] = ck_peft_live_name(&t->arena, t->ix->tensor[i].name);
+		ok = name[i] != NULL;
+	}
+	return ok ? ck_index_rename(t->ix, name, err) :
+		    ck_fail_nomem(err, "names", t->ix->ntensors);
+}
+
+/* Has the folder an adapter of PEFT alone, without the model that it is for? */
+static bool is_adapter(const struct ck_index *ix)
+{
+	struct ck_peft_name part;
+
+	for (uint64_t i = 0; i < ix->ntensors; i++) {
+		ck_peft_name_parse(ix->tensor[i].name, &part);
+		if (!ck_peft_is_lora(part.part))
+			return false;
+	}
+	return ix->ntensors > 0;
+}
+
 /* The driver of model folders reads the weights of this one. */
 static int index_weights(struct trn *t, struct ckpt_err *err)
 {
@@ -133,7 +164,8 @@ static int index_weights(struct trn *t, struct ckpt_err *err)
 	rc = ck_format_hf.index(&in, t->ix, t->f, err);
 	t->ix->format = "trainer";
 	t->ix->why = why;
-	return rc;
+	t->adapter = !rc && is_adapter(t->ix);
+	return t->adapter ? rename_adapter(t, err) : rc;
 }
 
 static int add_alias(struct trn *t, struct ckpt_err *err)
@@ -404,7 +436,8 @@ static int holds(const struct ck_tree *tree)
 
 static bool is_part(const char *name, bool is_dir)
 {
-	return !is_dir && (ck_hf_is_model_output(name) || !strcmp(name, TRN_OPTIMIZER) ||
+	return !is_dir && (ck_hf_is_model_output(name) || !strncmp(name, "adapter_model.", 14) ||
+			   !strcmp(name, TRN_OPTIMIZER) ||
 			   !strcmp(name, TRN_SCHEDULER) || !strcmp(name, TRN_STATE) ||
 			   !strcmp(name, TRN_OWN) || !strcmp(name, TRN_SCALER));
 }
@@ -420,6 +453,7 @@ const struct ck_format ck_format_trainer = {
 	.is_model = true,
 	.is_step = true,
 	.has_untyped_steps = true,
+	.has_order = true,
 	.probe = probe,
 	.index = trn_index,
 	.holds = holds,

@@ -10,6 +10,7 @@
 
 #include "formats/torch_pt/ck_pt.h"
 #include "libckpt/format/ck_format.h"
+#include "libckpt/step/ck_order.h"
 #include "libckpt/step/ck_step.h"
 
 #define TRN_OPTIMIZER "optimizer.pt"
@@ -65,11 +66,13 @@ struct trn {
 	uint64_t *order;		/* numbers of parameters, group by group */
 	const char *alias;		/* a name that is tied to the tensor 'alias_of', or NULL */
 	uint32_t alias_of;
+	bool adapter;			/* of PEFT, without the model that it is for */
 	bool damaged;			/* a finding says so: there are no groups */
 	const char *unproven;		/* a clause: why it is not known whose the states are */
 	const char *odd;		/* a state that is not of its parameter's shape, or NULL */
 	const char *odd_of;		/* that parameter */
 	const struct ck_val *deepspeed;	/* of TRN_OWN, or NULL */
+	struct ck_val *scheduler;	/* of TRN_SCHEDULER without empty groups; NULL = as it is */
 };
 
 extern const struct ck_format ck_format_trainer;
@@ -86,6 +89,27 @@ const struct ck_val *ck_trn_root(const struct trn *t, enum trn_file which);
 /* The text of a file in new memory (ck_free), NUL behind it.  CKPT_E_LIMIT. */
 int ck_trn_text(const struct trn *t, enum trn_file which, char **text_out, uint64_t *len_out,
 		struct ckpt_err *err);
+
+/* ---- ck_hf_trainer_config.c ---- */
+
+/*
+ * config.json of the model, in new memory (ck_free) as ck_trn_text() has it; out->path and out->len
+ * are filled.  CKPT_E_NOTFOUND: it is nowhere, or not where the caller says.
+ */
+int ck_trn_config(struct trn *t, struct ck_order_config *out, char **text_out,
+		  struct ckpt_err *err);
+
+/*
+ * '*path_out' = the config.json of the model that adapter_config.json in 'tree' names; NULL = there
+ * is none, or the model is no folder here.
+ */
+int ck_trn_base_config(const struct ck_input *in, const struct ck_tree *tree,
+		       struct ck_arena *arena, const char **path_out, struct ckpt_err *err);
+
+/* ---- ck_hf_trainer_empty.c ---- */
+
+/* Leaves out groups without parameters, and their rates: t->group, t->scheduler. */
+int ck_trn_drop_empty(struct trn *t, struct ckpt_err *err);
 
 /* ---- ck_hf_params.c ---- */
 

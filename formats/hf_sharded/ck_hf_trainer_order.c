@@ -48,28 +48,43 @@ static int by_module(const struct trn_out *o, struct ck_map *out, struct ckpt_er
 	return rc < 0 ? rc : 0;
 }
 
-/* What is no parameter is set aside. */
+/* What is no parameter is set aside; with an adapter, what is not of it. */
 static bool *others(const struct trn_out *o)
 {
 	bool *aside = ck_zalloc(o->ix->ntensors + 1ull);
 
 	for (uint32_t i = 0; aside && i < o->ix->ntensors; i++)
-		aside[i] = o->ix->tensor[i].role == CKPT_ROLE_BUFFER;
+		aside[i] = o->nadapter ? !ck_trn_out_is_adapter(o->ix, i) :
+			   o->ix->tensor[i].role == CKPT_ROLE_BUFFER;
 	return aside;
 }
 
-/* In the step's folder, or beside it. */
+/* In the step's folder, or beside it; of an adapter that of the model that it is for. */
 static int read_config(const struct trn_out *o, struct ck_order_config *out, char **text_out)
 {
 	const struct ck_step *step = o->step;
 	const struct ck_tree_entry *e = ck_tree_find(&step->at.tree, "config.json");
+	int rc = 0;
 
-	if (!e && (step->at.given_step || !step->at.nroots))
-		return -CKPT_E_NOTFOUND;
-	out->path = e ? e->path : ck_arena_printf(o->arena, "%s/config.json", step->at.root[0]);
-	return !out->path ? -CKPT_E_NOMEM :
-	       ck_look_read(step->in->pool, out->path, step->in->limits.header_bytes, text_out,
+	if (e)
+		out->path = e->path;
+	else if (o->nadapter)
+		rc = ck_trn_base_config(step->in, &step->at.tree, o->arena, &out->path, NULL);
+	if (!rc && !out->path && !step->at.given_step && step->at.nroots)
+		out->path = ck_arena_printf(o->arena, "%s/config.json", step->at.root[0]);
+	if (rc || !out->path)
+		return rc ? rc : -CKPT_E_NOTFOUND;
+	return ck_look_read(step->in->pool, out->path, step->in->limits.header_bytes, text_out,
 			    &out->len, NULL);
+}
+
+static int order_by(const struct trn_out *o, const struct ck_order_config *from, const bool *aside,
+		    struct ck_order *out)
+{
+	const struct ckpt_limits *limits = &o->step->in->limits;
+
+	return o->nadapter ? ck_order_of_adapter(o->ix, from, limits, aside, out, NULL) :
+			     ck_order_by_text(o->ix, from, limits, aside, out, NULL);
 }
 
 /* A config.json that does not help leaves the map empty. */
@@ -85,7 +100,7 @@ static int by_config(const struct trn_out *o, struct ck_map *out, struct ckpt_er
 		return ck_fail_nomem(err, "names", o->ix->ntensors);
 	if (!read_config(o, &from, &text)) {
 		from.text = text;
-		if (ck_order_by_text(o->ix, &from, &o->step->in->limits, aside, &order, NULL))
+		if (order_by(o, &from, aside, &order))
 			order.n = 0;
 	}
 	for (uint64_t i = 0; rc >= 0 && i < order.n; i++) {

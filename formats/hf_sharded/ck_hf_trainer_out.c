@@ -1,8 +1,6 @@
 /*
- * ck_hf_trainer_out.c -- a step as a folder of transformers' Trainer: its files, but for what is in
- * optimizer.pt (ck_hf_trainer_groups.c).
- *
- * A parameter is its master where it has one: the Trainer keeps that one in fp32.
+ * ck_hf_trainer_out.c -- a step as a folder of transformers' Trainer: its files, but for weights
+ * (ck_hf_trainer_weights.c) and what is in optimizer.pt (ck_hf_trainer_groups.c).
  */
 #include "formats/hf_sharded/ck_hf_trainer_out.h"
 
@@ -11,7 +9,6 @@
 #include <string.h>
 
 #include "formats/hf_sharded/ck_hf.h"
-#include "formats/hf_sharded/ck_hf_plan.h"
 #include "formats/torch_pt/ck_pt_scaler.h"
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
@@ -19,88 +16,6 @@
 #include "libckpt/step/ck_step_drop.h"
 #include "libckpt/step/ck_step_ds.h"
 #include "libckpt/tensor/ck_val_new.h"
-
-#define SHARD_BYTES UINT64_C(5000000000)
-#define MAX_META 3u	/* beside second names */
-
-/* ---- the weights ---- */
-
-static int list_items(struct trn_out *o, struct ck_want *want, struct ckpt_err *err)
-{
-	struct ck_item *item = ck_arena_alloc(o->arena, (o->ix->ntensors + 1ull) * sizeof(*item));
-
-	if (!item)
-		return ck_fail_nomem(err, "a list of tensors", o->ix->ntensors);
-	want->item = item;
-	for (uint32_t i = 0; i < o->ix->ntensors; i++) {
-		uint32_t state = ck_index_state_find(o->ix, i, "master");
-
-		if (state == CK_NONE)
-			state = ck_index_state_find(o->ix, i, "weight");
-		if (o->ix->tensor[i].role == CKPT_ROLE_ALIAS || state == CK_NONE)
-			continue;
-		item[want->nitems++] = (struct ck_item){
-			.name = o->ix->tensor[i].name, .tensor = i, .state = state,
-			.dtype = o->ix->state[state].dtype,
-		};
-	}
-	return 0;
-}
-
-static int by_key(const void *a, const void *b)
-{
-	const struct ck_fact *x = a, *y = b;
-
-	return strcmp(x->key, y->key);
-}
-
-static int list_meta(struct trn_out *o, struct ck_want *want, struct ckpt_err *err)
-{
-	struct ck_fact *meta = ck_arena_alloc(o->arena, (o->ix->ntensors + (uint64_t)MAX_META) *
-					      sizeof(*meta));
-	const char *step = ck_arena_printf(o->arena, "%" PRId64, o->steps);
-
-	if (!meta || !step)
-		return ck_fail_nomem(err, "metadata", o->ix->ntensors);
-	want->meta = meta;
-	meta[want->nmeta++] = (struct ck_fact){ "format", "pt" };
-	meta[want->nmeta++] = (struct ck_fact){ "zckpt.global_step", step };
-	meta[want->nmeta++] = (struct ck_fact){ "zckpt.version", CKPT_VERSION_STRING };
-	for (uint32_t i = 0; i < o->ix->ntensors; i++) {
-		const struct ck_tensor *t = &o->ix->tensor[i];
-
-		if (t->role == CKPT_ROLE_ALIAS && !ck_plan_is_taken_key(t->name))
-			meta[want->nmeta++] = (struct ck_fact){
-				t->name, o->ix->tensor[t->alias_of].name,
-			};
-	}
-	qsort(meta, want->nmeta, sizeof(*meta), by_key);
-	return 0;
-}
-
-/* The plan of a model folder has plain names; here they are in the step's. */
-static int write_weights(struct trn_out *o, struct ckpt_err *err)
-{
-	struct ck_want want = {
-		.ix = o->ix, .stem = "model", .state_name = "weight",
-		.max_shard_bytes = SHARD_BYTES, .sums = true,
-	};
-	const uint64_t first = o->plan->nfiles;
-	int rc = list_items(o, &want, err);
-
-	if (!rc)
-		rc = list_meta(o, &want, err);
-	if (!rc)
-		rc = ck_hf_plan(&want, o->plan, err);
-	for (uint64_t i = first; !rc && i < o->plan->nfiles; i++) {
-		struct ck_outfile *f = &o->plan->file[i];
-
-		f->name = ck_arena_printf(&o->plan->arena, "%s/%s", o->tag, f->name);
-		if (!f->name)
-			rc = ck_fail_nomem(err, "a file name", 0);
-	}
-	return rc;
-}
 
 /* ---- torch files ---- */
 
@@ -289,6 +204,7 @@ static int check(struct trn_out *o, struct ckpt_err *err)
 {
 	int rc;
 
+	ck_trn_out_find_adapter(o);
 	if (o->step->elastic)
 		return ck_fail(err, CKPT_E_UNSUPPORTED, o->step->at.where, CKPT_NO_OFFSET,
 			       "an elastic step has no hyper-parameters, and the Trainer's "
@@ -307,7 +223,7 @@ static int write_all(struct trn_out *o, struct ck_step_along *along, struct ckpt
 
 	take_scaler(o);
 	if (!rc)
-		rc = write_weights(o, err);
+		rc = ck_trn_out_weights(o, err);
 	if (!rc)
 		rc = write_torch(o, TRN_OPTIMIZER, ck_trn_out_optimizer(o), err);
 	o->nstorages = 0;

@@ -27,6 +27,7 @@ struct trn_out {
 	struct trn_out_group group[TRN_GROUPS];
 	bool same_groups;		/* as the source has them */
 	double *count;			/* [ngroups] steps of the optimizer */
+	uint64_t nadapter;		/* tensors of the adapter "default" of PEFT; 0 = none */
 	const struct ck_val *grad_scaler;	/* of TRN_SCALER, or NULL: there is none */
 	int64_t steps;
 	struct ck_step_along_file kept_state;
@@ -35,6 +36,15 @@ struct trn_out {
 	struct ck_pt_part *storage;
 	uint64_t nstorages, storage_cap;
 };
+
+/* ---- ck_hf_trainer_weights.c ---- */
+
+/* Fills o->nadapter. */
+void ck_trn_out_find_adapter(struct trn_out *o);
+/* Is it one of them? */
+bool ck_trn_out_is_adapter(const struct ck_index *ix, uint32_t tensor);
+/* The files of the weights. */
+int ck_trn_out_weights(struct trn_out *o, struct ckpt_err *err);
 
 /* ---- ck_hf_trainer_groups.c ---- */
 

@@ -88,7 +88,8 @@ struct ck_val *ck_trn_scheduler(const struct trn *t)
 {
 	struct ck_val *own = ck_val_get(t->deepspeed, "lr_scheduler");
 
-	return own ? own : (struct ck_val *)ck_trn_root(t, TRN_IN_SCHEDULER);
+	return own ? own : t->scheduler ? t->scheduler :
+	       (struct ck_val *)ck_trn_root(t, TRN_IN_SCHEDULER);
 }
 
 const struct ck_val *ck_trn_scaler(const struct trn *t)

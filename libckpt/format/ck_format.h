@@ -171,6 +171,7 @@ struct ck_format {
 	bool has_untyped_steps;	/* they do not say what type the run computes in */
 	bool has_names;		/* ck_input's names, model_config and vocab_size do */
 	bool has_slices;	/* ck_input's tp_rules do */
+	bool has_order;		/* ck_input's model_config does: the order of parameters */
 	bool takes_parallel;	/* write_step() writes steps of tensor and pipeline parallelism */
 	const char *latest;	/* with is_step: the file of a run that names its step, or NULL */
 	/* Bits of evidence; 0 = not ours; -CKPT_E_NOMEM: without memory nobody can say. */

@@ -300,9 +300,9 @@ struct opening {
 /* What an option is for that means nothing to the driver; NULL = there is none. */
 static const char *strange_option(const struct ck_input *in, const struct ck_format *driver)
 {
-	if (in->model_config && !driver->has_names)
-		return "--model-config is for checkpoints of Megatron-Core (--aux DIR copies a "
-		       "configuration)";
+	if (in->model_config && !driver->has_names && !driver->has_order)
+		return "--model-config is for checkpoints of Megatron-Core and of transformers' "
+		       "Trainer (--aux DIR copies a configuration)";
 	if (in->vocab_size && !driver->has_names)
 		return "--vocab is for checkpoints of Megatron-Core, whose vocabulary has rows of "
 		       "padding";

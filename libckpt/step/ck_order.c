@@ -6,6 +6,7 @@
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
 #include "libckpt/io/ck_tree.h"
+#include "libckpt/naming/ck_peft_name.h"
 #include "libckpt/step/ck_name_list.h"
 #include "libckpt/step/ck_order.h"
 #include "libckpt/step/ck_order_model.h"
@@ -235,6 +236,69 @@ int ck_order_by_config(const struct ck_index *ix, const char *path,
 	if (!rc)
 		rc = ck_order_by_text(ix, &from, limits, set_aside, out, err);
 	ck_free(text);
+	return rc;
+}
+
+/* ---- adapters ---- */
+
+/* A module has its parts of an adapter in this order. */
+static uint32_t turn_of(enum ck_peft_part part)
+{
+	static const enum ck_peft_part turn[] = {
+		CK_PEFT_A, CK_PEFT_B, CK_PEFT_B_BIAS, CK_PEFT_EMBED_A, CK_PEFT_EMBED_B,
+		CK_PEFT_MAGNITUDE,
+	};
+	uint32_t i = 0;
+
+	while (i < CK_ARRAY_LEN(turn) && turn[i] != part)
+		i++;
+	return i;
+}
+
+static int place_adapter(const struct ck_index *ix, const struct ck_order_model *model,
+			 struct ck_arena *arena, struct place *p, struct ckpt_err *err)
+{
+	const char *name = ix->tensor[p->tensor].name, *module;
+	struct ck_peft_name part;
+
+	ck_peft_name_parse(name, &part);
+	module = ck_peft_plain(arena, name, part.module_len);
+	if (!module)
+		return ck_fail_nomem(err, "a name", part.module_len);
+	if (!ck_peft_is_lora(part.part) || !find_place(module, model->section, p))
+		return ck_fail(err, CKPT_E_MISMATCH, name, CKPT_NO_OFFSET,
+			       "it is no part of an adapter of a model of type \"%s\"",
+			       model->type);
+	p->bias = turn_of(part.part);
+	return 0;
+}
+
+int ck_order_of_adapter(const struct ck_index *ix, const struct ck_order_config *from,
+			const struct ckpt_limits *limits, const bool *set_aside,
+			struct ck_order *out, struct ckpt_err *err)
+{
+	struct place *p = ck_alloc_array(ix->ntensors + 1, sizeof(*p));
+	struct ck_order_model model = { 0 };
+	uint64_t n = 0;
+	int rc = p ? ck_order_model_parse(from, limits, &model, err) :
+		 ck_fail_nomem(err, "names", ix->ntensors);
+
+	memset(out, 0, sizeof(*out));
+	if (!rc)
+		rc = room(out, ix->ntensors, err);
+	for (uint32_t i = 0; !rc && i < ix->ntensors; i++) {
+		if (set_aside[i])
+			continue;
+		p[n] = (struct place){ .tensor = i };
+		rc = place_adapter(ix, &model, &out->arena, &p[n++], err);
+	}
+	if (!rc && n)
+		qsort(p, n, sizeof(*p), compare_places);
+	for (uint64_t i = 0; !rc && i < n; i++)
+		out->tensor[out->n++] = p[i].tensor;
+	ck_free(p);
+	if (rc)
+		ck_order_release(out);
 	return rc;
 }
 

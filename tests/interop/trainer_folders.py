@@ -1,10 +1,11 @@
 """Write small folders checkpoint-N of transformers' Trainer, with what they hold, for the tests.
 
-    trainer_folders.py FOLDER
+    trainer_folders.py FOLDER [CASE...]
 
 tests/fixtures/trainer.tar.zst is made by it (tests/fixtures/trainer.md).  Each case is a folder with
 `ckpt`, what the Trainer wrote at step 3, and `truth.safetensors`: NAME|weight and NAME|STATE of the
-live model and optimizer, by the names of the model.
+live model and optimizer, by the names of the model.  An adapter has `base/config.json`, of the model
+that it is for.
 """
 import json
 import os
@@ -40,6 +41,17 @@ def frozen(net):
         p.requires_grad_(False)
 
 
+def adapter(**more):
+    """A model of PEFT, whose file has its adapter alone."""
+    def make(net):
+        from peft import LoraConfig, get_peft_model
+
+        net.name_or_path = "small/model"
+        config = dict(dict(r=2, lora_alpha=4, target_modules=["v_proj", "up_proj", "q_proj"]), **more)
+        return get_peft_model(net, LoraConfig(task_type="CAUSAL_LM", **config))
+    return make
+
+
 def one_group(net):
     return torch.optim.AdamW(net.parameters(), lr=1e-2, weight_decay=0.1)
 
@@ -66,6 +78,9 @@ CASES = [
      {}, None, None),
     ("adafactor", llama(), {"optim": "adafactor"}, None, None),
     ("sgd", llama(), {"optim": "sgd"}, None, None),
+    ("lora", qwen3(), {}, adapter(), None),
+    ("dora", llama(), {}, adapter(use_dora=True), None),
+    ("lora-and-head", llama(), {}, adapter(modules_to_save=["lm_head"]), None),
     ("amsgrad", llama(), {}, None, lambda net: torch.optim.AdamW(net.parameters(), lr=1e-2, amsgrad=True)),
 ]
 
@@ -100,7 +115,7 @@ def make(top, case):
     if config.dtype == torch.bfloat16:
         net = net.to(torch.bfloat16)
     if prepare:
-        prepare(net)
+        net = prepare(net) or net
     size = args.get("max_shard_size")
     here = os.path.join(top, name)
     os.makedirs(here)
@@ -122,6 +137,9 @@ def make(top, case):
     shutil.rmtree(os.path.join(here, "run"))
     os.remove(os.path.join(here, "ckpt", "training_args.bin"))  # a pickle with paths of this machine
     os.remove(os.path.join(here, "ckpt", "rng_state.pth"))
+    if os.path.exists(os.path.join(here, "ckpt", "adapter_config.json")):
+        os.remove(os.path.join(here, "ckpt", "README.md"))
+        config.save_pretrained(os.path.join(here, "base"))
     path = os.path.join(here, "ckpt", "trainer_state.json")
     with open(path) as f:
         state = json.load(f)
@@ -133,6 +151,8 @@ def main():
     top = sys.argv[1]
     os.makedirs(top, exist_ok=True)
     for case in CASES:
+        if len(sys.argv) > 2 and case[0] not in sys.argv[2:]:
+            continue
         make(top, case)
         print(case[0])
 
