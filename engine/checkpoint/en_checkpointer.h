@@ -154,6 +154,7 @@ struct en_resume {
 	uint64_t seed;			/* of adapters */
 	const char *adapter;		/* a folder of PEFT's that they begin with; or NULL */
 	const char *weights;		/* of frozen parameters that a step lacks; or NULL */
+	const char *config;		/* of the model, where a step has none: a folder or file */
 	struct en_owners owners;	/* all NULL: 'from' says it itself */
 };
 

@@ -6,6 +6,7 @@
 
 #include "engine/checkpoint/en_checkpointer.h"
 #include "engine/checkpoint/en_owners.h"
+#include "engine/checkpoint/en_step_lora.h"
 #include "libckpt/base/ck_buf.h"
 #include "libckpt/base/ck_err.h"
 #include "libckpt/base/ck_sys.h"
@@ -337,6 +338,7 @@ static int load(const struct en_resume *r, const char *tag, struct en_loaded *ou
 	const struct ckpt_open_opts oo = {
 		.size = sizeof(oo), .tag = tag, .order_path = r->owners.order,
 		.frozen = r->owners.frozen, .buffers = r->owners.buffers,
+		.model_config = en_step_lora_needs_config(r->from, tag) ? r->config : NULL,
 	};
 	struct ckpt_load_checks *checks = NULL;
 	struct ckpt_load_checked checked;
@@ -355,6 +357,8 @@ static int load(const struct en_resume *r, const char *tag, struct en_loaded *ou
 		rc = as_damage(ckpt_load_checks_new(ck, &checks, err), err);
 	if (!rc)
 		rc = refuse_other_optimizer(ck, out->resumed, r->from, err);
+	if (!rc && out->resumed)
+		rc = en_step_lora_check(ck, r->model, err);
 	if (!rc && out->resumed)
 		rc = read_values(r->model, ck, out, r->sched, r->scale, err);
 	if (!rc && out->resumed && !out->made.n)	/* nothing else says which model it is */

@@ -4,7 +4,9 @@
 #include <stdio.h>
 
 #include "engine/checkpoint/en_fingerprint.h"
+#include "engine/checkpoint/en_step_lora.h"
 #include "engine/config/keys/en_settings.h"
+#include "engine/model/en_adapt.h"
 
 #define MOST_ROWS (1 << 20)
 
@@ -56,6 +58,7 @@ int en_step_settings_read(const char *path, const char *tag, struct en_step_sett
 	const struct ckpt_open_opts oo = { .size = sizeof(oo), .tag = tag, .threads = 1 };
 	struct ckpt_values *v = NULL;
 	struct ckpt *ck = NULL;
+	struct en_lora lora;
 	int rc = ckpt_open(&path, 1, &oo, &ck, err);
 
 	if (rc)
@@ -65,6 +68,8 @@ int en_step_settings_read(const char *path, const char *tag, struct en_step_sett
 		read_all(v, out);
 		ckpt_values_close(v);
 	}
+	if (!*out->lora && !en_step_lora_read(ck, &lora, NULL))
+		en_lora_text(&lora, out->lora);
 	ckpt_close(ck);
 	return 0;
 }

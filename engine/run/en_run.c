@@ -267,7 +267,7 @@ static struct en_resume resume_of(struct en_run *r)
 		.model = o->model, .z = r->z, .comm = o->comm, .from = o->from,
 		.found = o->found, .find = o->find, .sched = &r->sched, .scale = &r->scale,
 		.seed = o->seed, .adapter = o->adapter, .weights = o->weights,
-		.owners = o->owners,
+		.config = o->save_beside, .owners = o->owners,
 	};
 }
 
