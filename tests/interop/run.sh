@@ -204,6 +204,9 @@ if [ -x "$ZTRAIN" ] && [ -d "$ZCKPT_FIXTURES/model" ]; then
 		"$here/launchers.sh" "$ZTRAIN" "$ZCKPT_FIXTURES" "$(dirname "$python")"
 fi
 if [ -x "$ZTRAIN" ] && [ -d "$ZCKPT_FIXTURES/model" ]; then
+	part "adapters of ztrain in transformers' Trainer, and the Trainer's in ztrain" \
+		env PYTHONPATH="$peft" "$python" "$here/trainer_lora.py" --ztrain "$ZTRAIN" --zckpt "$ZCKPT" \
+		--fixtures "$ZCKPT_FIXTURES"
 	part "adapters and frozen parameters of ztrain, by PEFT, transformers and DeepSpeed" \
 		env PYTHONPATH="$peft" "$python" "$here/ztrain_lora.py" --ztrain "$ZTRAIN" --zckpt "$ZCKPT" \
 		--fixtures "$ZCKPT_FIXTURES"
