@@ -332,18 +332,37 @@ static int read_weights(const struct en_resume *r, const struct ckpt *ck,
 	return rc ? rc : en_resume_adapters(r, err);
 }
 
+/*
+ * A folder of transformers' Trainer numbers the states of its optimizer.  The model's config.json,
+ * which says whose they are, is not in that of an adapter: it is the run's own then.
+ */
+static int open_step(const struct en_resume *r, const char *tag, struct ckpt **ck_out,
+		     struct ckpt_err *err)
+{
+	struct ckpt_open_opts oo = {
+		.size = sizeof(oo), .tag = tag, .order_path = r->owners.order,
+		.frozen = r->owners.frozen, .buffers = r->owners.buffers,
+	};
+	struct ckpt_info info;
+	int rc = ckpt_open(&r->from, 1, &oo, ck_out, err);
+
+	if (rc)
+		return rc;
+	ckpt_info_get(*ck_out, &info);
+	if (strcmp(info.format, "trainer") || !r->config || has_moments(*ck_out))
+		return 0;
+	ckpt_close(*ck_out);
+	oo.model_config = r->config;
+	return ckpt_open(&r->from, 1, &oo, ck_out, err);
+}
+
 static int load(const struct en_resume *r, const char *tag, struct en_loaded *out,
 		struct ckpt_err *err)
 {
-	const struct ckpt_open_opts oo = {
-		.size = sizeof(oo), .tag = tag, .order_path = r->owners.order,
-		.frozen = r->owners.frozen, .buffers = r->owners.buffers,
-		.model_config = en_step_lora_needs_config(r->from, tag) ? r->config : NULL,
-	};
 	struct ckpt_load_checks *checks = NULL;
 	struct ckpt_load_checked checked;
 	struct ckpt *ck;
-	int rc = ckpt_open(&r->from, 1, &oo, &ck, err);
+	int rc = open_step(r, tag, &ck, err);
 
 	memset(out, 0, sizeof(*out));
 	if (rc)

@@ -3,7 +3,6 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "engine/model/en_adapt.h"
 #include "libckpt/base/ck_err.h"
@@ -28,16 +27,19 @@ static int not_found(const char *where, struct ckpt_err *err)
 int en_step_lora_read(const struct ckpt *ck, struct en_lora *out, struct ckpt_err *err)
 {
 	struct ckpt_info info;
+	const char *slash;
 	char above[MOST_PATH];
 	int rc;
 
 	ckpt_info_get(ck, &info);
-	if (!has_adapters(ck) || strlen(info.path) >= sizeof(above) - 4)
+	if (!has_adapters(ck) || strlen(info.path) >= sizeof(above))
 		return not_found(info.path, err);
 	rc = en_lora_read(info.path, out, err);
 	if (rc != -CKPT_E_NOTFOUND)
 		return rc;
-	snprintf(above, sizeof(above), "%s/..", info.path);
+	slash = strrchr(info.path, '/');
+	snprintf(above, sizeof(above), "%.*s", slash ? (int)(slash - info.path) : 1,
+		 slash ? info.path : ".");
 	rc = en_lora_read(above, out, err);
 	return rc == -CKPT_E_NOTFOUND ? not_found(info.path, err) : rc;
 }
@@ -62,22 +64,4 @@ int en_step_lora_check(const struct ckpt *ck, const struct en_model *model,
 		       "--lora: the step was trained with %s, this run has %s; give --lora %s to "
 		       "resume it, or begin a new run with its weights (zckpt convert)", was, is,
 		       was);
-}
-
-static bool has(const char *dir, const char *name)
-{
-	char path[MOST_PATH];
-	const int n = snprintf(path, sizeof(path), "%s/%s", dir, name);
-
-	return n > 0 && (size_t)n < sizeof(path) && !access(path, F_OK);
-}
-
-bool en_step_lora_needs_config(const char *path, const char *tag)
-{
-	char dir[MOST_PATH];
-	const int n = snprintf(dir, sizeof(dir), "%s%s%s", path, tag ? "/" : "", tag ? tag : "");
-
-	return n > 0 && (size_t)n < sizeof(dir) && has(dir, "optimizer.pt") &&
-	       has(dir, "trainer_state.json") && has(dir, "adapter_config.json") &&
-	       !has(dir, "config.json");
 }

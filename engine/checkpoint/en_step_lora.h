@@ -10,18 +10,13 @@
 #include "engine/model/en_model.h"
 
 /*
- * What adapter_config.json in the folder of the step, or in the one above it, says of its adapters.
+ * What adapter_config.json in the folder of the step, or in the one that it is in, says of its
+ * adapters; within an archive it is not looked for.
  * CKPT_E_NOTFOUND: it has no adapters, or no such file; else codes of en_lora_read().
  */
 int en_step_lora_read(const struct ckpt *ck, struct en_lora *out, struct ckpt_err *err);
 /* CKPT_E_MISMATCH: the model has others, or none.  No such file is no error. */
 int en_step_lora_check(const struct ckpt *ck, const struct en_model *model,
 		       struct ckpt_err *err);
-/*
- * Whether step 'tag' in 'path', or 'path' itself with NULL, is a folder of transformers' Trainer
- * with adapters and without the model's config.json, so that nothing in it says in which order the
- * optimizer has its parameters.
- */
-bool en_step_lora_needs_config(const char *path, const char *tag);
 
 #endif

@@ -510,8 +510,8 @@ int en_model_file(const char *path, char **text_out, size_t *n_out, struct ckpt_
 	if (!text)
 		return en_model_fail(err, CKPT_E_NOMEM, path, "no memory to read it");
 	if (!f) {
-		rc = en_model_fail(err, errno == ENOENT ? CKPT_E_NOTFOUND : CKPT_E_IO, path,
-				   "cannot open: %s", strerror(errno));
+		rc = en_model_fail(err, errno == ENOENT || errno == ENOTDIR ? CKPT_E_NOTFOUND :
+				   CKPT_E_IO, path, "cannot open: %s", strerror(errno));
 		goto out;
 	}
 	n = fread(text, 1, CONFIG_MAX_BYTES + 1, f);

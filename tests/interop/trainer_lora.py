@@ -136,6 +136,11 @@ def resumes(a, c):
         T.near("rates", {n: v[1] for n, v in steps.items()}, t.watch.lr)
     forms = ("native", "universal", "deepspeed", "dcp", "fsdp-ranks", "torch-training")
     forms_and_back(a, c, at(out, SAVED), adapted(c, True), at(out, LAST), forms)
+    pack = os.path.join(a.work, "packed.tar.zst")
+    T.zckpt(a, "pack", "-q", at(out, SAVED), pack)
+    for path in (pack, os.path.join(a.work, "native.pt"), os.path.join(a.work, "torch-training.pt")):
+        _, steps = T.ztrain(a, c, 1, 0, ["--lora", c[6], "--resume", path])
+        worst = max(worst, T.near(path, {n: v[0] for n, v in steps.items()}, t.seen))
     return "losses off by %.1e; %d forms and back" % (worst, len(forms))
 
 
