@@ -47,7 +47,7 @@ int en_step_lora_read(const struct ckpt *ck, struct en_lora *out, struct ckpt_er
 int en_step_lora_check(const struct ckpt *ck, const struct en_model *model,
 		       struct ckpt_err *err)
 {
-	char was[EN_LORA_TEXT], is[EN_LORA_TEXT];
+	char text[EN_LORA_TEXT], was[EN_LORA_TEXT + 8], is[EN_LORA_TEXT];
 	struct ckpt_info info;
 	struct en_lora lora;
 	int rc = en_step_lora_read(ck, &lora, err);
@@ -56,7 +56,10 @@ int en_step_lora_check(const struct ckpt *ck, const struct en_model *model,
 		*err = (struct ckpt_err){ 0 };
 	if (rc)
 		return rc == -CKPT_E_NOTFOUND ? 0 : rc;
-	en_lora_text(&lora, was);
+	if (!lora.targets)	/* the names of the tensors are compared in any case */
+		lora.targets = model->lora.targets;
+	en_lora_text(&lora, text);
+	snprintf(was, sizeof(was), "%s%s", text, lora.targets ? "" : "NAMES");
 	en_lora_text(&model->lora, is);
 	ckpt_info_get(ck, &info);
 	return !strcmp(was, is) ? 0 :

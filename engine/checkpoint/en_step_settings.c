@@ -68,7 +68,7 @@ int en_step_settings_read(const char *path, const char *tag, struct en_step_sett
 		read_all(v, out);
 		ckpt_values_close(v);
 	}
-	if (!*out->lora && !en_step_lora_read(ck, &lora, NULL))
+	if (!*out->lora && !en_step_lora_read(ck, &lora, NULL) && lora.targets)
 		en_lora_text(&lora, out->lora);
 	ckpt_close(ck);
 	return 0;

@@ -8,7 +8,15 @@ static int adapters(const struct zt_args *a, struct en_lora *out, struct ckpt_er
 {
 	int rc = a->lora_from ? en_lora_read(a->lora_from, out, err) : 0;
 
-	return rc || !a->lora ? rc : en_lora_parse(a->lora, out, err);
+	if (!rc && a->lora)
+		rc = en_lora_parse(a->lora, out, err);
+	if (rc || !out->r || out->targets)
+		return rc;
+	err->code = CKPT_E_UNSUPPORTED;
+	snprintf(err->where, sizeof(err->where), "--lora-from %.280s", a->lora_from);
+	snprintf(err->msg, sizeof(err->msg), "target_modules is a regular expression; name the "
+		 "modules: --lora target=q_proj+v_proj, or all-linear");
+	return -CKPT_E_UNSUPPORTED;
 }
 
 int zt_adapt_model(struct zt_program *p, const struct en_model_config *config,

@@ -205,10 +205,13 @@ static int take_targets(const struct ck_json *doc, uint64_t v, const char *where
 			unsigned *targets, struct ckpt_err *err)
 {
 	const bool is_list = v != NONE && doc->tok[v].type == CK_JSON_ARRAY;
+	const bool is_text = v != NONE && doc->tok[v].type == CK_JSON_STRING;
 	const uint32_t n = is_list ? doc->tok[v].n : 1;
 	int rc = 0;
 
 	*targets = v == NONE ? DEFAULT : 0;
+	if (is_text && strpbrk(doc->tok[v].str, "*+?()[]|^$\\"))
+		return 0;	/* a regular expression */
 	for (uint32_t i = 0; !rc && v != NONE && i < n; i++) {
 		const struct ck_json_tok *t = &doc->tok[is_list && !i ? ++v : v];
 

@@ -12,7 +12,8 @@
 int en_lora_parse(const char *text, struct en_lora *lora, struct ckpt_err *err);
 
 /*
- * The adapter_config.json of a folder.  CKPT_E_NOTFOUND, CKPT_E_IO, CKPT_E_LIMIT, CKPT_E_CORRUPT;
+ * The adapter_config.json of a folder; targets are 0 where they are a regular expression, which
+ * --lora has none for.  CKPT_E_NOTFOUND, CKPT_E_IO, CKPT_E_LIMIT, CKPT_E_CORRUPT;
  * CKPT_E_UNSUPPORTED: a kind of adapter that is not built.
  */
 int en_lora_read(const char *dir, struct en_lora *out, struct ckpt_err *err);

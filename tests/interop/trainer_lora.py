@@ -164,6 +164,15 @@ def refuses(a, c):
     T.zckpt(a, "reshard", "-q", "--to", "native", "--model-config", T.model_of(a, c), hub, hub + ".native")
     T.zckpt(a, "diff", "-q", folder, hub + ".native")
     T.ztrain(a, c, 1, 0, ["--lora", c[6], "--resume", hub])
+    # a regular expression: ztrain compares everything else, and the names of the tensors
+    config["target_modules"] = r".*\.(?:[qkvo]|gate|up|down)_proj"
+    with open(path, "w") as f:
+        json.dump(config, f)
+    T.ztrain(a, c, 1, 0, ["--lora", c[6], "--resume", hub])
+    code, text, _ = T.ztrain_call(a, c, 1, 0, ["--lora", c[6].replace("alpha=8", "alpha=4"), "--resume", hub])
+    T.expect("another alpha", code, text, ["has r=4,alpha=4"])
+    code, text, _ = T.ztrain_call(a, c, 1, 0, ["--lora-from", hub])
+    T.expect("begun with it", code, text, ["target_modules is a regular expression"])
     return "3 folders refused"
 
 
