@@ -338,14 +338,12 @@ static void set_aside(const struct ck_index *ix, bool *out)
 static int order_by_config(struct trn *t, const struct ck_index *ix, const bool *aside,
 			   struct ck_order *order, struct ckpt_err *err)
 {
-	struct ck_order_config from = { .path = NULL };
+	struct ck_order_config from = { .adapter = t->adapter };
 	char *text = NULL;
 	int rc = ck_trn_config(t, &from, &text, err);
 
 	from.text = text;
-	if (!rc && t->adapter)
-		rc = ck_order_of_adapter(ix, &from, &t->in->limits, aside, order, err);
-	else if (!rc)
+	if (!rc)
 		rc = ck_order_by_text(ix, &from, &t->in->limits, aside, order, err);
 	ck_free(text);
 	return rc;

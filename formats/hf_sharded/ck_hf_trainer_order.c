@@ -78,19 +78,10 @@ static int read_config(const struct trn_out *o, struct ck_order_config *out, cha
 			    &out->len, NULL);
 }
 
-static int order_by(const struct trn_out *o, const struct ck_order_config *from, const bool *aside,
-		    struct ck_order *out)
-{
-	const struct ckpt_limits *limits = &o->step->in->limits;
-
-	return o->nadapter ? ck_order_of_adapter(o->ix, from, limits, aside, out, NULL) :
-			     ck_order_by_text(o->ix, from, limits, aside, out, NULL);
-}
-
 /* A config.json that does not help leaves the map empty. */
 static int by_config(const struct trn_out *o, struct ck_map *out, struct ckpt_err *err)
 {
-	struct ck_order_config from = { .path = NULL };
+	struct ck_order_config from = { .adapter = o->nadapter > 0 };
 	struct ck_order order = { .n = 0 };
 	bool *aside = others(o);
 	char *text = NULL;
@@ -100,7 +91,7 @@ static int by_config(const struct trn_out *o, struct ck_map *out, struct ckpt_er
 		return ck_fail_nomem(err, "names", o->ix->ntensors);
 	if (!read_config(o, &from, &text)) {
 		from.text = text;
-		if (order_by(o, &from, aside, &order))
+		if (ck_order_by_text(o->ix, &from, &o->step->in->limits, aside, &order, NULL))
 			order.n = 0;
 	}
 	for (uint64_t i = 0; rc >= 0 && i < order.n; i++) {

@@ -198,47 +198,6 @@ static int find_places(const struct ck_index *ix, const struct ck_order_model *m
 	return 0;
 }
 
-int ck_order_by_text(const struct ck_index *ix, const struct ck_order_config *from,
-		     const struct ckpt_limits *limits, const bool *set_aside,
-		     struct ck_order *out, struct ckpt_err *err)
-{
-	struct place *p = ck_alloc_array(ix->ntensors + 1, sizeof(*p));
-	struct ck_order_model model = { 0 };
-	uint64_t n = 0;
-	int rc = p ? ck_order_model_parse(from, limits, &model, err) :
-		 ck_fail_nomem(err, "names", ix->ntensors);
-
-	memset(out, 0, sizeof(*out));
-	if (!rc)
-		rc = find_places(ix, &model, set_aside, p, &n, err);
-	if (!rc)
-		rc = check_places(ix, p, n, &model, from->path, err);
-	if (!rc)
-		rc = settle_head(&model, from->path, p, &n, out, err);
-	if (!rc)
-		rc = take_order(ix, p, n, &model, set_aside, out, err);
-	ck_free(p);
-	if (rc)
-		ck_order_release(out);
-	return rc;
-}
-
-int ck_order_by_config(const struct ck_index *ix, const char *path,
-		       const struct ckpt_limits *limits, const bool *set_aside,
-		       struct ck_order *out, struct ckpt_err *err)
-{
-	struct ck_order_config from = { .path = path };
-	char *text = NULL;
-	int rc = ck_file_read(path, limits->header_bytes, &text, &from.len, err);
-
-	memset(out, 0, sizeof(*out));
-	from.text = text;
-	if (!rc)
-		rc = ck_order_by_text(ix, &from, limits, set_aside, out, err);
-	ck_free(text);
-	return rc;
-}
-
 /* ---- adapters ---- */
 
 /* A module has its parts of an adapter in this order. */
@@ -273,9 +232,41 @@ static int place_adapter(const struct ck_index *ix, const struct ck_order_model 
 	return 0;
 }
 
-int ck_order_of_adapter(const struct ck_index *ix, const struct ck_order_config *from,
-			const struct ckpt_limits *limits, const bool *set_aside,
-			struct ck_order *out, struct ckpt_err *err)
+static int place_adapters(const struct ck_index *ix, const struct ck_order_model *model,
+			  const bool *set_aside, struct place *p, uint64_t *n_out,
+			  struct ck_order *out, struct ckpt_err *err)
+{
+	uint64_t n = 0;
+	int rc = 0;
+
+	for (uint32_t i = 0; !rc && i < ix->ntensors; i++) {
+		if (set_aside[i])
+			continue;
+		p[n] = (struct place){ .tensor = i };
+		rc = place_adapter(ix, model, &out->arena, &p[n++], err);
+	}
+	if (!rc && n)
+		qsort(p, n, sizeof(*p), compare_places);
+	*n_out = n;
+	return rc;
+}
+
+/* ---- by a configuration ---- */
+
+static int place_model(const struct ck_index *ix, const struct ck_order_model *model,
+		       const bool *set_aside, const char *path, struct place *p, uint64_t *n_out,
+		       struct ck_order *out, struct ckpt_err *err)
+{
+	int rc = find_places(ix, model, set_aside, p, n_out, err);
+
+	if (!rc)
+		rc = check_places(ix, p, *n_out, model, path, err);
+	return rc ? rc : settle_head(model, path, p, n_out, out, err);
+}
+
+int ck_order_by_text(const struct ck_index *ix, const struct ck_order_config *from,
+		     const struct ckpt_limits *limits, const bool *set_aside,
+		     struct ck_order *out, struct ckpt_err *err)
 {
 	struct place *p = ck_alloc_array(ix->ntensors + 1, sizeof(*p));
 	struct ck_order_model model = { 0 };
@@ -284,21 +275,31 @@ int ck_order_of_adapter(const struct ck_index *ix, const struct ck_order_config 
 		 ck_fail_nomem(err, "names", ix->ntensors);
 
 	memset(out, 0, sizeof(*out));
+	if (!rc && from->adapter)
+		rc = place_adapters(ix, &model, set_aside, p, &n, out, err);
+	else if (!rc)
+		rc = place_model(ix, &model, set_aside, from->path, p, &n, out, err);
 	if (!rc)
-		rc = room(out, ix->ntensors, err);
-	for (uint32_t i = 0; !rc && i < ix->ntensors; i++) {
-		if (set_aside[i])
-			continue;
-		p[n] = (struct place){ .tensor = i };
-		rc = place_adapter(ix, &model, &out->arena, &p[n++], err);
-	}
-	if (!rc && n)
-		qsort(p, n, sizeof(*p), compare_places);
-	for (uint64_t i = 0; !rc && i < n; i++)
-		out->tensor[out->n++] = p[i].tensor;
+		rc = take_order(ix, p, n, &model, set_aside, out, err);
 	ck_free(p);
 	if (rc)
 		ck_order_release(out);
+	return rc;
+}
+
+int ck_order_by_config(const struct ck_index *ix, const char *path,
+		       const struct ckpt_limits *limits, const bool *set_aside,
+		       struct ck_order *out, struct ckpt_err *err)
+{
+	struct ck_order_config from = { .path = path };
+	char *text = NULL;
+	int rc = ck_file_read(path, limits->header_bytes, &text, &from.len, err);
+
+	memset(out, 0, sizeof(*out));
+	from.text = text;
+	if (!rc)
+		rc = ck_order_by_text(ix, &from, limits, set_aside, out, err);
+	ck_free(text);
 	return rc;
 }
 

@@ -32,17 +32,12 @@ int ck_order_by_config(const struct ck_index *ix, const char *path,
 struct ck_order_config {
 	const char *path, *text;
 	uint64_t len;
+	bool adapter;		/* the tensors are an adapter of PEFT for that model, without it;
+				 * layers need not be alike */
 };
 int ck_order_by_text(const struct ck_index *ix, const struct ck_order_config *from,
 		     const struct ckpt_limits *limits, const bool *set_aside,
 		     struct ck_order *out, struct ckpt_err *err);
-/*
- * The same of an adapter of PEFT without the model that it is for: 'from' is the configuration of
- * that model.  Its layers need not be alike.
- */
-int ck_order_of_adapter(const struct ck_index *ix, const struct ck_order_config *from,
-			const struct ckpt_limits *limits, const bool *set_aside,
-			struct ck_order *out, struct ckpt_err *err);
 /*
  * By a list: a name a line, as printed by a loop over named_parameters().  Every tensor that is
  * not set aside must be in it, once.
