@@ -349,7 +349,8 @@ static int open_step(const struct en_resume *r, const char *tag, struct ckpt **c
 	if (rc)
 		return rc;
 	ckpt_info_get(*ck_out, &info);
-	if (strcmp(info.format, "trainer") || !r->config || has_moments(*ck_out))
+	if (strcmp(info.format, "trainer") || !r->config || has_moments(*ck_out) ||
+	    !en_step_lora_has(*ck_out))
 		return 0;
 	ckpt_close(*ck_out);
 	oo.model_config = r->config;

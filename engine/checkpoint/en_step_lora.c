@@ -9,7 +9,7 @@
 
 #define MOST_PATH 4096
 
-static bool has_adapters(const struct ckpt *ck)
+bool en_step_lora_has(const struct ckpt *ck)
 {
 	struct ckpt_tensor_info t;
 
@@ -32,7 +32,7 @@ int en_step_lora_read(const struct ckpt *ck, struct en_lora *out, struct ckpt_er
 	int rc;
 
 	ckpt_info_get(ck, &info);
-	if (!has_adapters(ck) || strlen(info.path) >= sizeof(above))
+	if (!en_step_lora_has(ck) || strlen(info.path) >= sizeof(above))
 		return not_found(info.path, err);
 	rc = en_lora_read(info.path, out, err);
 	if (rc != -CKPT_E_NOTFOUND)

@@ -9,6 +9,8 @@
 
 #include "engine/model/en_model.h"
 
+/* Whether the step has tensors of adapters. */
+bool en_step_lora_has(const struct ckpt *ck);
 /*
  * What adapter_config.json in the folder of the step, or in the one that it is in, says of its
  * adapters; within an archive it is not looked for.

@@ -458,7 +458,8 @@ def read_rows(a, folder):
     rows.astype("<u2").tofile(a.data)
 
 
-def main():
+def run_cases(needs, cases, name_of, run_case):
+    """The command of this file and of trainer_lora.py."""
     ap = argparse.ArgumentParser()
     ap.add_argument("--ztrain", default=os.environ.get("ZTRAIN"))
     ap.add_argument("--zckpt", default=os.environ.get("ZCKPT"))
@@ -466,15 +467,16 @@ def main():
     ap.add_argument("--only", help="part of a case's name")
     ap.add_argument("--keep", help="a folder to keep everything in")
     a = ap.parse_args()
-    if importlib.util.find_spec("accelerate") is None:
-        print("the Trainer needs accelerate, which is missing")
-        print("0 passed, 0 failed, 1 skipped")
-        return 0
+    for name in needs:
+        if importlib.util.find_spec(name) is None:
+            print("the Trainer needs %s, which is missing" % name)
+            print("0 passed, 0 failed, 1 skipped")
+            return 0
     top = os.path.abspath(a.keep or tempfile.mkdtemp(prefix="zckpt-trainer-"))
     os.makedirs(top, exist_ok=True)
     read_rows(a, top)
     passed = failed = 0
-    for i, c in enumerate(CASES):
+    for i, c in enumerate(cases):
         if a.only and a.only not in name_of(c):
             continue
         a.work = os.path.join(top, "case%d" % i)
@@ -495,4 +497,4 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_cases(["accelerate"], CASES, name_of, run_case))

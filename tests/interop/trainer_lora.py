@@ -18,14 +18,10 @@ DoRA and a trained head are checked as files alone, since ztrain has neither.
 
 The last line is `N passed, N failed, N skipped`.
 """
-import argparse
-import importlib.util
 import json
 import os
 import shutil
 import sys
-import tempfile
-import traceback
 import warnings
 
 import numpy as np
@@ -202,43 +198,9 @@ def run_case(a, c):
     return "; ".join(said)
 
 
-def main():
-    ap = argparse.ArgumentParser()
-    ap.add_argument("--ztrain", default=os.environ.get("ZTRAIN"))
-    ap.add_argument("--zckpt", default=os.environ.get("ZCKPT"))
-    ap.add_argument("--fixtures", default=os.environ.get("ZCKPT_FIXTURES"))
-    ap.add_argument("--only", help="part of a case's name")
-    ap.add_argument("--keep", help="a folder to keep everything in")
-    a = ap.parse_args()
-    for name in ("peft", "accelerate"):
-        if importlib.util.find_spec(name) is None:
-            print("%s is missing" % name)
-            print("0 passed, 0 failed, 1 skipped")
-            return 0
-    top = os.path.abspath(a.keep or tempfile.mkdtemp(prefix="zckpt-trainer-lora-"))
-    os.makedirs(top, exist_ok=True)
-    T.read_rows(a, top)
-    passed = failed = 0
-    for i, c in enumerate(CASES):
-        name = "%s %s" % (c[0], c[6])
-        if a.only and a.only not in name:
-            continue
-        a.work = os.path.join(top, "case%d" % i)
-        os.makedirs(a.work)
-        try:
-            print("ok %s: %s" % (name, run_case(a, c)))
-            passed += 1
-        except Exception as e:
-            if not isinstance(e, Failed):
-                traceback.print_exc()
-            print("FAILED %s: %s: %.900s" % (name, type(e).__name__, e))
-            failed += 1
-        sys.stdout.flush()
-    if not a.keep:
-        shutil.rmtree(top, ignore_errors=True)
-    print("%d passed, %d failed, 0 skipped" % (passed, failed))
-    return 1 if failed or not passed else 0
+def name_of(c):
+    return "%s %s" % (c[0], c[6])
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(T.run_cases(["peft", "accelerate"], CASES, name_of, run_case))
